@@ -36,9 +36,9 @@ from ocr_panoptic.data.panoptic.mapper import PanopticDatasetMapper, SegmentMask
 from ocr_panoptic.data.semantic import augmentation
 from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
 from ocr_panoptic.engine import load_config, run_program
-from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.pictures import read_picture
+from ocr_panoptic.predict.run_info import machine_name
 from studies.measurement import cpu_seconds, medians
 from studies.training_memory import AllocatedBytes
 

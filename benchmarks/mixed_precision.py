@@ -22,8 +22,8 @@ from ocr_panoptic.modeling import build_model
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ocr_panoptic.engine import load_config, run_program
-from ocr_panoptic.engine.accumulation import AccumulatingTrainer
-from ocr_panoptic.engine.run_info import machine_name
+from ocr_panoptic.engine.step import AccumulatingTrainer
+from ocr_panoptic.predict.run_info import machine_name
 from studies.measurement import medians, seconds
 
 CONFIG = Path(__file__).parents[1] / "studies/configs/semantic_ocr_R_18_camvid.yaml"

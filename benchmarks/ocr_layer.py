@@ -22,8 +22,8 @@ from tabulate import tabulate
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.layers import OCR, fold_norms, to_channels_last
+from ocr_panoptic.predict.run_info import machine_name
 from studies.measurement import medians, peak_memory, seconds
 
 

@@ -25,8 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from onnx_parity import NETWORKS, export, fitted_model, load
 
 from ocr_panoptic.engine import run_program
-from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.modeling import InferenceModel, deploy
+from ocr_panoptic.predict.run_info import machine_name
 from ocr_panoptic.workbench.exporting.parity import sample_image
 from ocr_panoptic.workbench.exporting.run_onnx import Model
 from studies.measurement import medians

@@ -22,8 +22,8 @@ from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ocr_panoptic.engine import complete_config, load_config, run_program
-from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.formats.pictures import read_picture
+from ocr_panoptic.predict.single_image import model_input
 
 CONFIG = Path(__file__).parents[1] / "studies/configs/semantic_ocr_R_18_camvid.yaml"
 

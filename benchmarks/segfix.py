@@ -33,10 +33,10 @@ from ocr_panoptic.engine import (
     load_config,
     run_program,
 )
-from ocr_panoptic.engine.segfix import load_segfix_config
 from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.formats.offsets import source_pixels
 from ocr_panoptic.formats.run_folder import CONFIG
+from ocr_panoptic.predict.segfix import load_segfix_config
 from ocr_panoptic.segfix.refinement import refine_output
 from ocr_panoptic.workbench.refining.refine import Offsets, predicted_offsets, true_offsets
 

@@ -36,8 +36,8 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ocr_panoptic.engine import load_config
-from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.modeling.inference import resized_classes, running_argmax
+from ocr_panoptic.predict.run_info import machine_name
 from studies.measurement import medians, peak_memory, seconds
 
 CONFIG = (

@@ -26,9 +26,9 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ocr_panoptic.engine import load_config
-from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.layers import resize
 from ocr_panoptic.modeling import OCRSemSegFPNHead, losses
+from ocr_panoptic.predict.run_info import machine_name
 from studies.measurement import count_head_step, medians, seconds
 from studies.training_memory import count_training_memory
 

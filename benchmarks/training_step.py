@@ -48,9 +48,9 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ocr_panoptic.engine import Trainer, load_config
-from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.layers import bands
 from ocr_panoptic.modeling import build_model
+from ocr_panoptic.predict.run_info import machine_name
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 PROCESSES = 8

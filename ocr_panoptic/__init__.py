@@ -15,13 +15,14 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ocr_panoptic.config.keys import add_ocr_config
+    from ocr_panoptic.predict.model import Model, load
+    from ocr_panoptic.predict.result import Result
+
     from .cli.check import check
     from .cli.evaluate import evaluate
     from .cli.export import export
     from .cli.train import train
-    from .config import add_ocr_config
-    from .engine.model import Model, load
-    from .engine.result import Result
 
 __version__ = "0.1.0"
 
@@ -45,10 +46,10 @@ logging.getLogger("torch.fx._symbolic_trace").addFilter(
 )
 
 _MODULES = {
-    "Model": "engine.model",
-    "Result": "engine.result",
+    "Model": "predict.model",
+    "Result": "predict.result",
     "add_ocr_config": "config",
-    "load": "engine.model",
+    "load": "predict.model",
 }
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from detectron2.config import CfgNode
 
-from ocr_panoptic.engine.config_files import load_config
+from ocr_panoptic.config.files import merge_options
+from ocr_panoptic.config.unread import load_config
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.config_files import merge_options
 from ocr_panoptic.formats.files import read_yaml
 from ocr_panoptic.workbench.comparing.study import Study, System
 

@@ -20,9 +20,9 @@ if not __package__:  # studies/run.py runs this file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from ocr_panoptic.engine import launch, run_program  # noqa: E402
-from ocr_panoptic.engine.run_info import weights_sha256  # noqa: E402
 from ocr_panoptic.formats.files import replacing  # noqa: E402
 from ocr_panoptic.modeling import TimmBackbone  # noqa: E402
+from ocr_panoptic.predict.run_info import weights_sha256  # noqa: E402
 from train_net import argument_parser, main  # noqa: E402
 
 FOLDER = Path("output/feature_cache")

@@ -63,7 +63,7 @@ def own_signals():
 @pytest.fixture(autouse=True)
 def no_fast_bfloat16(monkeypatch):
     """Make predictions use float32 on every machine, even if its CPU computes bfloat16 fast."""
-    monkeypatch.setattr("ocr_panoptic.engine.run_info.cpu_computes_bfloat16", lambda: False)
+    monkeypatch.setattr("ocr_panoptic.predict.run_info.cpu_computes_bfloat16", lambda: False)
 
 
 @pytest.fixture(autouse=True)

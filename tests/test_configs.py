@@ -17,7 +17,7 @@ from detectron2.solver import build_optimizer
 from detectron2.utils.events import EventStorage
 from torch import nn
 
-from ocr_panoptic.config_rules import value_of
+from ocr_panoptic.config.rules import value_of
 from ocr_panoptic.data.published.splits import NAMED_SPLITS
 from ocr_panoptic.engine import Trainer, complete_config
 from ocr_panoptic.engine.optimizer import complete_schedule

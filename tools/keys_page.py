@@ -17,9 +17,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the package of t
 
 from detectron2.config import get_cfg
 
-from ocr_panoptic.config import SECTIONS, Key, add_ocr_config
-from ocr_panoptic.config_rules import value_of
-from ocr_panoptic.engine.config_files import conditions
+from ocr_panoptic.config.keys import SECTIONS, Key, add_ocr_config
+from ocr_panoptic.config.rules import value_of
+from ocr_panoptic.config.unread import conditions
 
 HEADING = """\
 # The keys of a config

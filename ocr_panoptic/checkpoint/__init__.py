@@ -1,6 +1,5 @@
 from . import addresses  # noqa: F401 - registers timm:// and package://
 from .checkpointer import SafeCheckpointer, last_checkpoint, newest_whole, not_finite
-from .convert import convert_file
 from .published import LAYOUTS
 from .reading import fetch_weights
 from .settings import check_settings, differing_values, settings_of
@@ -9,7 +8,6 @@ __all__ = [
     "LAYOUTS",
     "SafeCheckpointer",
     "check_settings",
-    "convert_file",
     "differing_values",
     "fetch_weights",
     "last_checkpoint",

@@ -20,8 +20,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
+from ocr_panoptic.config.files import check_weights_file
 from ocr_panoptic.errors import MissingFileError, UserError, lacks_memory
-from ocr_panoptic.formats.config_files import check_weights_file
 from ocr_panoptic.formats.files import printable
 
 from .settings import RECORD

@@ -6,8 +6,8 @@ from typing import Any
 
 from detectron2.config import CfgNode
 
+from ocr_panoptic.config.files import values_by_key
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.config_files import values_by_key
 
 # Key of a checkpoint, beside "model"; key of a .safetensors file's metadata, as JSON.
 RECORD = "conversion"

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ocr_panoptic.config import KEYS
+from ocr_panoptic.config.keys import KEYS
 from ocr_panoptic.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -134,14 +134,9 @@ def check_arguments(args: argparse.Namespace) -> "CfgNode":
     Returns:
         the config, still without the values that depend on the data and the machine
     """
-    from ocr_panoptic.config import check_values
+    from ocr_panoptic.config.files import are_weights, default_config, merge_file, merge_options
+    from ocr_panoptic.config.keys import check_values
     from ocr_panoptic.data.data_file import data_options
-    from ocr_panoptic.formats.config_files import (
-        are_weights,
-        default_config,
-        merge_file,
-        merge_options,
-    )
 
     cfg, config, weights = default_config(), args.config_file or "", getattr(args, "weights", None)
     if hasattr(args, "weights") and not weights:
@@ -162,7 +157,7 @@ def check_arguments(args: argparse.Namespace) -> "CfgNode":
 
 def check_weights(weights: str) -> None:
     """Refuse weights that are neither a URL nor an existing file; "" is allowed."""
-    from ocr_panoptic.formats.config_files import check_weights_file
+    from ocr_panoptic.config.files import check_weights_file
 
     if weights and "://" not in weights:
         check_weights_file(weights)

@@ -22,7 +22,7 @@ from .train import function_arguments
 
 if TYPE_CHECKING:
     from ocr_panoptic.data.data_check import DataSummary
-    from ocr_panoptic.engine.run_check import RunCheck
+    from ocr_panoptic.workbench.checking.run_check import RunCheck
 
 
 def argument_parser() -> CommandParser:
@@ -47,11 +47,11 @@ def _checked(args: argparse.Namespace) -> "DataSummary | RunCheck":
 
         return check_data(args.data)
     check_arguments(args)
+    from ocr_panoptic.config.unread import load_arguments
     from ocr_panoptic.data.data_file import cache_folder
     from ocr_panoptic.data.faults import faults_listed
     from ocr_panoptic.engine import complete_config
-    from ocr_panoptic.engine.config_files import load_arguments
-    from ocr_panoptic.engine.run_check import check_run
+    from ocr_panoptic.workbench.checking.run_check import check_run
 
     cfg, gpus = load_arguments(args), args.num_gpus * args.num_machines
     if cfg.MODEL.DEVICE.startswith(("auto", "cuda")):

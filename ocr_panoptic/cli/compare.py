@@ -34,8 +34,8 @@ def argument_parser() -> CommandParser:
 
 def run(args: argparse.Namespace) -> None:
     check_arguments(args)
+    from ocr_panoptic.config.files import find_config
     from ocr_panoptic.data.data_file import data_options
-    from ocr_panoptic.formats.config_files import find_config
     from ocr_panoptic.formats.files import write_json, write_text
     from ocr_panoptic.workbench.comparing.compare import comparison, comparison_report, verdict
     from ocr_panoptic.workbench.comparing.study import read_runs, run_study

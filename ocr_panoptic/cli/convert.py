@@ -35,9 +35,10 @@ def run(args: argparse.Namespace) -> None:
     check_arguments(args)
     if not args.input.is_file():
         raise MissingFileError(f"{args.input}: file not found")
-    from ocr_panoptic.checkpoint import convert_file, differing_values
+    from ocr_panoptic.checkpoint import differing_values
+    from ocr_panoptic.config.files import options_of
     from ocr_panoptic.engine import complete_config, load_config
-    from ocr_panoptic.formats.config_files import options_of
+    from ocr_panoptic.workbench.converting.convert import convert_file
 
     def make_config(needed):
         differing = differing_values(load_config(args.config_file, []), needed)

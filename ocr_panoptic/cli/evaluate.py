@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _evaluated(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
-    from ocr_panoptic.engine.trained_model import resolve_model
+    from ocr_panoptic.predict.trained_model import resolve_model
 
     named = resolve_model(args.config_file, args.weights, args.opts)
     args.config_file, names, args.settings = named

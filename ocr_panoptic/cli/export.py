@@ -84,7 +84,7 @@ def export(
         FileNotFoundError, ValueError: an argument is wrong, or the model cannot be exported.
         ModuleNotFoundError: the packages of the extra "export" are missing.
     """
-    from ocr_panoptic.formats.config_files import options_of
+    from ocr_panoptic.config.files import options_of
     from ocr_panoptic.formats.files import path_argument
 
     if precision not in PRECISIONS:
@@ -107,11 +107,11 @@ def _export(
     from tabulate import tabulate
 
     from ocr_panoptic.engine import build_trained_model
-    from ocr_panoptic.engine.run_info import run_info
-    from ocr_panoptic.engine.single_image import class_metadata
-    from ocr_panoptic.engine.task import task_of
-    from ocr_panoptic.engine.trained_model import trained_config
     from ocr_panoptic.formats.files import check_output_folder
+    from ocr_panoptic.predict.run_info import run_info
+    from ocr_panoptic.predict.single_image import class_metadata
+    from ocr_panoptic.predict.task import task_of
+    from ocr_panoptic.predict.trained_model import trained_config
 
     check_output_folder(output.parent, "The folder", f"Name another file than {output}.")
     # Export the unoptimized model in float32, since onnxruntime optimizes it again.

@@ -32,14 +32,10 @@ def run(args: argparse.Namespace) -> None:
 
     from ocr_panoptic.data.data_file import data_options
     from ocr_panoptic.engine import load_config
-    from ocr_panoptic.engine.trained_model import trained_config
     from ocr_panoptic.formats.files import write_text
     from ocr_panoptic.modeling.panoptic_merge import rules_of_config
-    from ocr_panoptic.workbench.comparing.merge_fit import (
-        fit_merge,
-        kept_predictions,
-        rules_fragment,
-    )
+    from ocr_panoptic.predict.trained_model import trained_config
+    from ocr_panoptic.workbench.fitting.merge_fit import fit_merge, kept_predictions, rules_fragment
 
     opts = [*data_options(args.data), *args.opts]
     cfg = trained_config(args.config_file, args.weights, opts, needs_data=True)

@@ -41,7 +41,7 @@ def argument_parser() -> CommandParser:
 def run(args: argparse.Namespace) -> int:
     check_arguments(args)
     from ocr_panoptic.formats.files import check_output_folder
-    from ocr_panoptic.formats.image_sources import find_inputs
+    from ocr_panoptic.predict.sources import find_inputs
 
     args.inputs = find_inputs(args.input, args.output)
     check_output_folder(args.output, "--output", "Name a folder that you can write.")
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
 
 def predict_here(args: argparse.Namespace) -> int:
     """Run the model on images in one of the command's processes; return the exit status."""
-    from ocr_panoptic.engine.trained_model import predicting_config
+    from ocr_panoptic.predict.trained_model import predicting_config
     from ocr_panoptic.workbench.predicting.run import predict_all
 
     cfg = predicting_config(args.config_file, args.weights, args.opts)

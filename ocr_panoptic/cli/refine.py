@@ -42,8 +42,8 @@ def run(args: argparse.Namespace) -> None:
             raise MissingFileError(f"--{flag} {folder}: folder not found")
     if args.weights:
         check_arguments(args)
-    from ocr_panoptic.engine.segfix import load_segfix_config
-    from ocr_panoptic.formats.image_sources import find_inputs
+    from ocr_panoptic.predict.segfix import load_segfix_config
+    from ocr_panoptic.predict.sources import find_inputs
     from ocr_panoptic.workbench.refining import refine
 
     if args.oracle:

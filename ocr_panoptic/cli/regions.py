@@ -24,8 +24,8 @@ def run(args: argparse.Namespace) -> None:
     check_arguments(args)
     from tabulate import tabulate
 
-    from ocr_panoptic.engine.trained_model import trained_config
     from ocr_panoptic.evaluation.stored import evaluation_folder, write_results
+    from ocr_panoptic.predict.trained_model import trained_config
     from ocr_panoptic.workbench.looking.region_quality import RegionQuality, measure_regions
 
     cfg = trained_config(args.config_file, args.weights, args.opts, needs_data=True)

@@ -25,8 +25,8 @@ def argument_parser() -> CommandParser:
 
 def run(args: argparse.Namespace) -> None:
     check_arguments(args)
-    from ocr_panoptic.engine.trained_model import trained_config
     from ocr_panoptic.formats.files import write_text
+    from ocr_panoptic.predict.trained_model import trained_config
     from ocr_panoptic.workbench.looking.run_report import build_report
 
     cfg = trained_config(args.config_file, args.weights, args.opts, needs_data=True)

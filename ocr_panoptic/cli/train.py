@@ -42,8 +42,8 @@ def run_here(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
     from ocr_panoptic.data.data_file import cache_folder
     from ocr_panoptic.data.faults import faults_listed
     from ocr_panoptic.engine import Trainer, setup
-    from ocr_panoptic.engine.run_check import check_start
     from ocr_panoptic.engine.setup import locked_folder
+    from ocr_panoptic.workbench.checking.run_check import check_start
 
     with faults_listed(cache_folder() / "faults.txt"):
         cfg, written = setup(args)
@@ -110,7 +110,7 @@ def function_arguments(
     resume: bool | Literal["auto"] = False,
 ) -> argparse.Namespace:
     """Return a command's parsed arguments, made from the arguments of its Python function."""
-    from ocr_panoptic.formats.config_files import options_of
+    from ocr_panoptic.config.files import options_of
 
     if not isinstance(num_gpus, int) or num_gpus < 1:
         raise UserError(f"num_gpus is {num_gpus!r}; expected a number of at least 1.")

@@ -12,10 +12,10 @@ from detectron2.engine import launch as detectron2_launch
 from detectron2.utils import comm
 from torch.multiprocessing import ProcessExitedException
 
+from ocr_panoptic.config.unread import load_arguments
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.program import run_program
 
-from .config_files import load_arguments
 from .hooks import Stopped
 
 

@@ -19,8 +19,8 @@ from typing import Any
 from detectron2.config import CfgNode
 from detectron2.utils.events import EventWriter, get_event_storage
 
+from ocr_panoptic.config.files import values_by_key
 from ocr_panoptic.errors import MissingPackageError, UserError
-from ocr_panoptic.formats.config_files import values_by_key
 from ocr_panoptic.formats.files import read_json, write_text
 
 RUNS = "loggers.json"  # file in OUTPUT_DIR: name of each service -> id of the run there

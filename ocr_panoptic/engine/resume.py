@@ -11,8 +11,8 @@ from torch import nn
 
 from ocr_panoptic.checkpoint.checkpointer import last_checkpoint
 from ocr_panoptic.checkpoint.reading import read_checkpoint
+from ocr_panoptic.config.files import values_by_key
 from ocr_panoptic.errors import MissingFileError, UserError
-from ocr_panoptic.formats.config_files import values_by_key
 
 Resume = bool | Literal["auto"]  # "auto" resumes if there is a checkpoint
 # Keys that a resumed run does not read, or takes from the saved run.

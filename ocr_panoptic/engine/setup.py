@@ -16,18 +16,18 @@ from detectron2.utils.env import seed_all_rng
 from filelock import FileLock, Timeout
 
 from ocr_panoptic.checkpoint.checkpointer import newest_whole
-from ocr_panoptic.config import KEYS, check_values
-from ocr_panoptic.config_rules import value_of
+from ocr_panoptic.config.keys import KEYS, check_values
+from ocr_panoptic.config.rules import value_of
+from ocr_panoptic.config.unread import check_unread_keys, load_arguments, unread_keys
 from ocr_panoptic.data.register import check_files, register_data_sets
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import check_output_folder
+from ocr_panoptic.predict.identity import read_identity
+from ocr_panoptic.predict.task import task_of
 from ocr_panoptic.program import log_run
 
-from .config_files import check_unread_keys, load_arguments, unread_keys
-from .identity import read_identity
 from .optimizer import complete_schedule
 from .resume import find_checkpoint
-from .task import task_of
 
 logger = logging.getLogger(__name__)
 

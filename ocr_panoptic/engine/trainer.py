@@ -20,14 +20,14 @@ from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.evaluation.stored import evaluation_folder, write_evaluation
 from ocr_panoptic.formats.files import write_text
 from ocr_panoptic.formats.run_folder import CONFIG
+from ocr_panoptic.predict.run_info import machine_name, portable, run_info
+from ocr_panoptic.predict.segfix import refined_by_segfix, segfix_config
+from ocr_panoptic.predict.single_image import with_segfix_input
+from ocr_panoptic.predict.task import task_of
+from ocr_panoptic.predict.trained_model import build_trained_model, deployed
 
 from .loggers import RunLogger
 from .resume import Resume
-from .run_info import machine_name, portable, run_info
-from .segfix import refined_by_segfix, segfix_config
-from .single_image import with_segfix_input
-from .task import task_of
-from .trained_model import build_trained_model, deployed
 from .training import ResumableTrainer
 
 logger = logging.getLogger(__name__)

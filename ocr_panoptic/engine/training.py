@@ -17,9 +17,15 @@ from ocr_panoptic.data.training_stream import TrainingStream, explained_workers,
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.run_folder import write_classes, write_config
 from ocr_panoptic.modeling.build import build_model
+from ocr_panoptic.predict.identity import (
+    check_classes_of,
+    check_settings_of,
+    identity_of_run,
+    read_identity,
+)
+from ocr_panoptic.predict.task import training_loader
 from ocr_panoptic.seeding import seed_generators
 
-from .accumulation import AccumulatingTrainer, build_clipping
 from .hooks import (
     Averaging,
     BestModel,
@@ -29,7 +35,6 @@ from .hooks import (
     PreciseBN,
     StopOnSignal,
 )
-from .identity import check_classes_of, check_settings_of, identity_of_run, read_identity
 from .optimizer import build_optimizer, build_schedule
 from .resume import (
     Resume,
@@ -40,7 +45,7 @@ from .resume import (
     position_after,
     saved_state,
 )
-from .task import training_loader
+from .step import AccumulatingTrainer, build_clipping
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from ocr_panoptic.config import add_ocr_config
+from ocr_panoptic.config.keys import add_ocr_config
 from ocr_panoptic.layers import ContextScheme, ConvNormReLU
 from ocr_panoptic.modeling.context import build_context
 

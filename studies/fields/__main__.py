@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ocr_panoptic.engine import load_config, run_program
 from ocr_panoptic.formats.files import write_json
-from ocr_panoptic.formats.image_sources import find_inputs
+from ocr_panoptic.predict.sources import find_inputs
 
 from ..measurement import sizes
 from .measurement import build_loaded_backbone, fields_table, measure_fields, noise, normalised

@@ -12,10 +12,10 @@ from tabulate import tabulate
 from torch import Tensor, nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
-from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import read_json
 from ocr_panoptic.formats.pictures import read_picture
+from ocr_panoptic.predict.single_image import model_input
 
 from .effective import effective_fields, field_size, padded
 from .receptive import receptive_boxes, receptive_sizes

@@ -11,9 +11,9 @@ from ocr_panoptic import cli
 from ocr_panoptic.checkpoint import LAYOUTS
 from ocr_panoptic.cli import COMMANDS, convert, import_, main, predict, view
 from ocr_panoptic.cli.train import argument_parser
-from ocr_panoptic.config_names import FOLDER, config_names, config_purpose
+from ocr_panoptic.config.names import FOLDER, config_names, config_purpose
 from ocr_panoptic.engine import load_config
-from ocr_panoptic.engine.result import LABELS
+from ocr_panoptic.predict.result import LABELS
 from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
 from ocr_panoptic.workbench.importing.masks import POLYGONS
 from support.imported import FIXTURES
@@ -22,7 +22,7 @@ from support.tiny_runs import ROOT
 PHOTO = ROOT / "tests/workbench/importing/exports/images/a.jpg"
 HEAVY = ("torch", "detectron2", "numpy")
 SCRIPT = """
-import sys, resource, ocr_panoptic.config
+import sys, resource, ocr_panoptic.config.keys
 dir(ocr_panoptic)
 sys.argv = ["ocr-panoptic", *{words!r}]
 try:

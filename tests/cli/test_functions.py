@@ -11,9 +11,9 @@ from detectron2.config import CfgNode
 
 import ocr_panoptic
 from ocr_panoptic.cli import call
+from ocr_panoptic.config.files import options_of
 from ocr_panoptic.engine import load_config
-from ocr_panoptic.engine.result import Result
-from ocr_panoptic.formats.config_files import options_of
+from ocr_panoptic.predict.result import Result
 from support.interrupted_runs import assert_same
 from support.tiny_runs import OCR_CONFIG
 

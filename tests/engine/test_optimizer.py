@@ -18,8 +18,8 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ocr_panoptic.engine import Trainer, load_config
-from ocr_panoptic.engine.accumulation import AccumulatingTrainer, build_clipping
 from ocr_panoptic.engine.optimizer import build_optimizer
+from ocr_panoptic.engine.step import AccumulatingTrainer, build_clipping
 from ocr_panoptic.modeling.timm_backbone import TimmBackbone
 from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from ocr_panoptic.engine import Trainer, setup
 from ocr_panoptic.engine.resume import continued_optimizer, differences, position_after
-from ocr_panoptic.engine.run_check import check_start
+from ocr_panoptic.workbench.checking.run_check import check_start
 from support.interrupted_runs import AT, STATEFUL, assert_same, run, saved
 from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY, TINY_OCR
 from train_net import main

@@ -19,9 +19,9 @@ from torch import nn
 from ocr_panoptic.checkpoint import SafeCheckpointer
 from ocr_panoptic.engine import Trainer, hooks, setup
 from ocr_panoptic.engine.hooks import BestModel, Checkpoints, Evaluation, StopOnSignal
-from ocr_panoptic.engine.run_info import weights_sha256
 from ocr_panoptic.engine.setup import locked_folder
-from ocr_panoptic.engine.trained_model import build_trained_model
+from ocr_panoptic.predict.run_info import weights_sha256
+from ocr_panoptic.predict.trained_model import build_trained_model
 from support.forked import Forked
 from support.tiny_runs import ROOT
 from train_net import main

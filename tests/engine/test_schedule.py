@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from ocr_panoptic.config.unread import load_config
 from ocr_panoptic.engine import Trainer, setup
-from ocr_panoptic.engine.config_files import load_config
 from train_net import main
 
 BEST = ["TEST.BEST_CHECKPOINT", "sem_seg/mIoU"]

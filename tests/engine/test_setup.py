@@ -10,8 +10,8 @@ from detectron2.config import CfgNode
 
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.engine import complete_config, load_config, setup
-from ocr_panoptic.engine.run_check import check_solver
-from ocr_panoptic.engine.run_info import portable
+from ocr_panoptic.predict.run_info import portable
+from ocr_panoptic.workbench.checking.run_check import check_solver
 from support.tiny_runs import CONFIGS, OCR_CONFIG, TINY
 from train_net import argument_parser
 from train_net import main as run_here

@@ -13,8 +13,8 @@ from torch import nn
 
 import ocr_panoptic
 from ocr_panoptic.engine import Trainer, load_config, setup
-from ocr_panoptic.engine.run_info import run_info
 from ocr_panoptic.engine.training import log_period
+from ocr_panoptic.predict.run_info import run_info
 from support.interrupted_runs import assert_same, run, saved
 from support.tiny_runs import CONFIGS, OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 from train_net import argument_parser, main

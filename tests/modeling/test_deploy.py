@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from ocr_panoptic.engine.trained_model import check_inference_keys, deployed
 from ocr_panoptic.modeling import InferenceModel, build_model, deploy
+from ocr_panoptic.predict.trained_model import check_inference_keys, deployed
 from support.segmentors import make_batch, make_cfg, make_resnet_cfg, trained_like, trained_panoptic
 
 

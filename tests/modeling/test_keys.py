@@ -11,9 +11,9 @@ from detectron2.config import CfgNode
 from detectron2.layers import ShapeSpec
 from detectron2.modeling import build_model
 
-from ocr_panoptic.config import KEYS, SCHEME, THEIRS, Key
-from ocr_panoptic.config_rules import value_of
-from ocr_panoptic.engine.config_files import check_unread_keys, conditions
+from ocr_panoptic.config.keys import KEYS, SCHEME, THEIRS, Key
+from ocr_panoptic.config.rules import value_of
+from ocr_panoptic.config.unread import check_unread_keys, conditions
 from ocr_panoptic.modeling import OCRSemSegFPNHead
 from ocr_panoptic.modeling.context import schemes_reading
 from ocr_panoptic.modeling.losses import LOSSES

@@ -9,8 +9,8 @@ from detectron2.modeling import build_model
 
 from ocr_panoptic.checkpoint.class_rows import ZOO_WEIGHTS
 from ocr_panoptic.engine import load_config
-from ocr_panoptic.engine.single_image import class_metadata
-from ocr_panoptic.engine.trained_model import trained_config
+from ocr_panoptic.predict.single_image import class_metadata
+from ocr_panoptic.predict.trained_model import trained_config
 from support.loaded_configs import CONFIGS
 
 NAMES = {"R_50_1x": "R_50_from_1x", "R_101_3x": "R_101_from_3x"}

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ocr_panoptic.engine.run_info import machine_name
+from ocr_panoptic.predict.run_info import machine_name
 from studies.complexity.__main__ import main
 from studies.complexity.schemes import PAPER, SchemeOfFeatures, count, count_flops, structures_table
 from studies.complexity.transcriptions import transcribed

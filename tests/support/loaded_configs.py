@@ -12,7 +12,7 @@ import yaml
 from detectron2.config import CfgNode, get_cfg
 
 from ocr_panoptic import add_ocr_config
-from ocr_panoptic.config_names import config_names
+from ocr_panoptic.config.names import config_names
 from ocr_panoptic.engine import load_config
 
 from .tiny_runs import CONFIGS, ROOT

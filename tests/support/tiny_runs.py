@@ -10,10 +10,10 @@ from fvcore.nn import weight_init
 from PIL import Image
 from torch import nn
 
-from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.formats.pictures import reordered
 from ocr_panoptic.modeling.inference_output import InferenceOutput
 from ocr_panoptic.modeling.refined_head import RefinedHead
+from ocr_panoptic.predict.single_image import model_input
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "configs"

@@ -7,7 +7,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from ocr_panoptic.engine.config_files import defaults_of_unread, load_config
+from ocr_panoptic.config.unread import defaults_of_unread, load_config
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.metrics import class_metrics, of_classes
 

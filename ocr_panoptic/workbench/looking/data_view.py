@@ -21,8 +21,8 @@ from ocr_panoptic.formats.coco_panoptic import read_segment_ids
 from ocr_panoptic.formats.files import write_text
 from ocr_panoptic.formats.labels import has_labels, read_labels
 from ocr_panoptic.formats.pictures import Color, read_picture
+from ocr_panoptic.predict.overlays import draw_segments, resize_picture, segment_colors
 from ocr_panoptic.progress import imap_with_progress
-from ocr_panoptic.visualization.overlays import draw_segments, resize_picture, segment_colors
 
 from .figures import css_color, jpeg_source, page_size
 from .templates import TEMPLATES

@@ -16,12 +16,7 @@ from detectron2.data import Metadata
 from PIL import Image, ImageDraw
 
 from ocr_panoptic.formats.pictures import Color
-from ocr_panoptic.visualization.overlays import (
-    draw_segments,
-    heat_map,
-    resize_picture,
-    segment_colors,
-)
+from ocr_panoptic.predict.overlays import draw_segments, heat_map, resize_picture, segment_colors
 
 from .scene import Inspection, PanopticMap, SeenRegions
 

@@ -10,13 +10,13 @@ import torch
 from detectron2.config import CfgNode
 from torch import Tensor
 
-from ocr_panoptic.engine.task import task_of
 from ocr_panoptic.formats.pictures import as_colours, read_picture
 from ocr_panoptic.layers import ASPOCR, gather_regions
 from ocr_panoptic.modeling import InferenceModel, OCRSemanticSegmentor
 from ocr_panoptic.modeling.inference import resized_classes, running_argmax
 from ocr_panoptic.modeling.inference_model import PRECISIONS
 from ocr_panoptic.modeling.refined_head import RefinedHead
+from ocr_panoptic.predict.task import task_of
 
 from .scene import Inspection, PanopticMap, SeenRegions
 

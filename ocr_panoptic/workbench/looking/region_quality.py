@@ -11,13 +11,13 @@ import numpy as np
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog
 
-from ocr_panoptic.engine.run_info import run_info
-from ocr_panoptic.engine.single_image import class_metadata
-from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.confusion import confusion_matrix, semantic_scores
 from ocr_panoptic.layers import RegionContext
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
+from ocr_panoptic.predict.run_info import run_info
+from ocr_panoptic.predict.single_image import class_metadata
+from ocr_panoptic.predict.trained_model import build_trained_model
 from ocr_panoptic.progress import with_progress
 
 from .inspection import HEADS, Inspector

@@ -10,7 +10,7 @@ from detectron2.data import Metadata
 from matplotlib.figure import Figure
 
 from ocr_panoptic.metrics import Metric, Values, class_metrics, headline_metrics, per_class_rows
-from ocr_panoptic.visualization.overlays import HEAT_DECADES
+from ocr_panoptic.predict.overlays import HEAT_DECADES
 
 from .figures import ImageFigures, css_color
 from .templates import TEMPLATES

@@ -9,10 +9,6 @@ import numpy as np
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog
 
-from ocr_panoptic.engine.run_info import weights_sha256
-from ocr_panoptic.engine.single_image import class_metadata
-from ocr_panoptic.engine.task import task_of
-from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.panoptic_truth import PanopticTruth
 from ocr_panoptic.evaluation.stored import (
@@ -22,6 +18,10 @@ from ocr_panoptic.evaluation.stored import (
     read_table,
 )
 from ocr_panoptic.formats.run_folder import read_training_log
+from ocr_panoptic.predict.run_info import weights_sha256
+from ocr_panoptic.predict.single_image import class_metadata
+from ocr_panoptic.predict.task import task_of
+from ocr_panoptic.predict.trained_model import build_trained_model
 from ocr_panoptic.progress import with_progress
 
 from .figures import ImageFigures, image_figures

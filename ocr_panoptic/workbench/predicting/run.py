@@ -20,13 +20,13 @@ from pathlib import Path
 from detectron2.config import CfgNode
 from detectron2.utils import comm
 
-from ocr_panoptic.engine.model import Model
-from ocr_panoptic.engine.result import Classes, Result, classes_of, files_of
-from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.formats.files import printable, read_json, write_text
-from ocr_panoptic.formats.image_sources import Inputs, Item, ahead, summary
 from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.formats.video import VideoReader, write_video
+from ocr_panoptic.predict.model import Model
+from ocr_panoptic.predict.result import Classes, Result, classes_of, files_of
+from ocr_panoptic.predict.single_image import class_metadata
+from ocr_panoptic.predict.sources import Inputs, Item, ahead, summary
 from ocr_panoptic.progress import with_progress
 
 logger = logging.getLogger(__name__)

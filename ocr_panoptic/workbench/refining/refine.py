@@ -18,8 +18,6 @@ from detectron2.data import DatasetCatalog
 
 from ocr_panoptic.data.faults import first_few
 from ocr_panoptic.data.register import register_data_sets, registered_metadata
-from ocr_panoptic.engine.single_image import model_input
-from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.labels import has_labels, read_label_image, write_label_png
 from ocr_panoptic.formats.offsets import (
@@ -30,6 +28,8 @@ from ocr_panoptic.formats.offsets import (
     split_offset_labels,
 )
 from ocr_panoptic.formats.pictures import read_picture
+from ocr_panoptic.predict.single_image import model_input
+from ocr_panoptic.predict.trained_model import build_trained_model
 from ocr_panoptic.progress import with_progress
 from ocr_panoptic.segfix.truth import read_segment_map, true_offset_labels
 

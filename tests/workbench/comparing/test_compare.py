@@ -5,8 +5,8 @@ import json
 import pytest
 
 from ocr_panoptic.cli import call
+from ocr_panoptic.config.unread import check_unread_keys
 from ocr_panoptic.engine import load_config
-from ocr_panoptic.engine.config_files import check_unread_keys
 from ocr_panoptic.workbench.comparing.compare import OURS, comparison, comparison_report, verdict
 from ocr_panoptic.workbench.comparing.intervals import Interval, student_quantile
 from support.study_records import cells, run_record

@@ -11,7 +11,7 @@ from detectron2.data import Metadata
 from PIL import Image
 
 from ocr_panoptic.evaluation.panoptic_truth import TrueSegments
-from ocr_panoptic.visualization import overlays
+from ocr_panoptic.predict import overlays
 from ocr_panoptic.workbench.looking import scene
 from ocr_panoptic.workbench.looking.figures import image_figures, relation_of_a_pixel
 from ocr_panoptic.workbench.looking.scene import Inspection, PanopticMap, SeenRegions

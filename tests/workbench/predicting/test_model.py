@@ -15,7 +15,7 @@ from pycocotools import mask as run_lengths
 
 import ocr_panoptic
 from ocr_panoptic.engine import load_config
-from ocr_panoptic.engine.run_info import run_info
+from ocr_panoptic.predict.run_info import run_info
 from support.tiny_runs import SEMANTIC_CONFIG, TILES, pixels
 
 pytestmark = pytest.mark.slow
@@ -70,7 +70,7 @@ def test_predictions_in_bfloat16(model_of, call, images, tmp_path, monkeypatch):
     """Evaluations are not in bfloat16, and a key on the command line decides."""
     command, path = model_of("semantic"), sorted(images.iterdir())[0]
     exact = loaded(command).predict(path)
-    monkeypatch.setattr("ocr_panoptic.engine.run_info.cpu_computes_bfloat16", lambda: True)
+    monkeypatch.setattr("ocr_panoptic.predict.run_info.cpu_computes_bfloat16", lambda: True)
     assert call(command, path) == 0
     model = loaded(command)
     assert str(model).endswith("in bfloat16")
@@ -119,7 +119,7 @@ def test_segments_have_names_and_scores(model_of, images, monkeypatch):
     result = model.predict(sorted(images.iterdir())[0])
     drawn = result.draw()
     assert drawn.size == (64, 64) and drawn.mode == "RGB"
-    monkeypatch.setattr("ocr_panoptic.engine.result.NOTEBOOK", 32)
+    monkeypatch.setattr("ocr_panoptic.predict.result.NOTEBOOK", 32)
     assert Image.open(io.BytesIO(result._repr_png_())).size == (32, 32)
     known = {c["id"]: c for c in result.to_coco()["categories"]}
     assert {segment["isthing"] for segment in result.segments} == {True, False}

@@ -20,9 +20,9 @@ from ocr_panoptic.data.data_check import check_data
 from ocr_panoptic.data.data_file import PanopticSplit, write_data_file
 from ocr_panoptic.data.panoptic.annotations import panoptic_metadata, parse_categories
 from ocr_panoptic.engine import build_trained_model, complete_config, load_config
-from ocr_panoptic.engine import result as results_module
-from ocr_panoptic.engine.result import classes_of
-from ocr_panoptic.engine.single_image import model_input
+from ocr_panoptic.predict import result as results_module
+from ocr_panoptic.predict.result import classes_of
+from ocr_panoptic.predict.single_image import model_input
 from support.tiny_runs import TILES, pixels, write_video
 
 pytestmark = pytest.mark.slow
@@ -323,7 +323,7 @@ def test_refusals(kind, source, opts, message, model_of, call, images, tmp_path)
 
 
 def test_a_defect_is_raised_unchanged(model_of, call, images, monkeypatch):
-    monkeypatch.setattr("ocr_panoptic.engine.model.model_input", lambda *_: int("a defect"))
+    monkeypatch.setattr("ocr_panoptic.predict.model.model_input", lambda *_: int("a defect"))
     with pytest.raises(ValueError, match="^invalid literal .* 'a defect'$"):
         call(model_of("semantic"), images)
 

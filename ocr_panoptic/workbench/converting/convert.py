@@ -14,12 +14,11 @@ from detectron2.modeling import build_model
 from safetensors.torch import save_file
 from torch import Tensor
 
+from ocr_panoptic.checkpoint.published import HEAD, LAYOUTS
+from ocr_panoptic.checkpoint.reading import read_checkpoint
+from ocr_panoptic.checkpoint.settings import RECORD, differing_settings, settings_of
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import replacing
-
-from .published import HEAD, LAYOUTS
-from .reading import read_checkpoint
-from .settings import RECORD, differing_settings, settings_of
 
 Shapes = Mapping[str, tuple[int, ...]]
 SUFFIXES = (".pth", ".safetensors")

@@ -7,12 +7,13 @@ from typing import Any
 
 from detectron2.config import CfgNode, get_cfg
 
-from ocr_panoptic.config import KEYS, SCHEME, Key, add_ocr_config
-from ocr_panoptic.config_rules import Condition, value_of, when
 from ocr_panoptic.data.data_file import data_options
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.config_files import merge_file, merge_options
 from ocr_panoptic.modeling.context import schemes_reading
+
+from .files import merge_file, merge_options
+from .keys import KEYS, SCHEME, Key, add_ocr_config
+from .rules import Condition, value_of, when
 
 logger = logging.getLogger(__name__)
 

@@ -13,12 +13,11 @@ from detectron2.data import MetadataCatalog
 
 from ocr_panoptic.checkpoint.reading import read_checkpoint
 from ocr_panoptic.checkpoint.settings import IDENTITY
-from ocr_panoptic.config import KEYS, THEIRS
+from ocr_panoptic.config.files import values_by_key
+from ocr_panoptic.config.keys import KEYS, THEIRS
+from ocr_panoptic.config.unread import unread_keys
 from ocr_panoptic.data.register import register
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.config_files import values_by_key
-
-from .config_files import unread_keys
 
 logger = logging.getLogger(__name__)
 

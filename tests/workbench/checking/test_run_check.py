@@ -9,7 +9,7 @@ from detectron2.data import DatasetCatalog
 
 from ocr_panoptic.cli import call
 from ocr_panoptic.engine import complete_config, load_config
-from ocr_panoptic.engine.run_check import RunCheck, check_run
+from ocr_panoptic.workbench.checking.run_check import RunCheck, check_run
 from support.tiny_runs import CONFIGS, OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 pytestmark = pytest.mark.slow

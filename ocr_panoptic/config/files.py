@@ -11,12 +11,12 @@ from typing import IO, Any, NoReturn
 
 from fvcore.common.config import CfgNode
 
-from ocr_panoptic.config import add_ocr_config
-from ocr_panoptic.config_names import SUFFIX, config_names, config_path
 from ocr_panoptic.errors import MissingFileError, UserError, did_you_mean
+from ocr_panoptic.formats.files import read_yaml
+from ocr_panoptic.formats.run_folder import CONFIG
 
-from .files import read_yaml
-from .run_folder import CONFIG
+from .keys import add_ocr_config
+from .names import SUFFIX, config_names, config_path
 
 logger = logging.getLogger(__name__)
 

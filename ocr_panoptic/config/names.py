@@ -3,8 +3,8 @@
 from itertools import takewhile
 from pathlib import Path
 
-_INSTALLED = Path(__file__).parent / "configs"  # setup.py copies it from the repository
-FOLDER = _INSTALLED if _INSTALLED.is_dir() else Path(__file__).parents[1] / "configs"
+_INSTALLED = Path(__file__).parents[1] / "configs"  # setup.py copies it from the repository
+FOLDER = _INSTALLED if _INSTALLED.is_dir() else Path(__file__).parents[2] / "configs"
 SUFFIX = ".yaml"
 
 

@@ -16,16 +16,15 @@ from ocr_panoptic.checkpoint.checkpointer import last_checkpoint
 from ocr_panoptic.checkpoint.reading import fetch_weights
 from ocr_panoptic.data.data_check import DataSummary, SplitSummary, check_data_sets
 from ocr_panoptic.data.training_stream import training_records
+from ocr_panoptic.engine.optimizer import build_optimizer, build_schedule
+from ocr_panoptic.engine.resume import Resume, find_checkpoint, position_after, saved_state
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.metrics import METRICS
 from ocr_panoptic.modeling.build import build_network
-
-from .identity import check_classes_of, check_settings_of, read_identity
-from .optimizer import build_optimizer, build_schedule
-from .resume import Resume, find_checkpoint, position_after, saved_state
-from .segfix import segfix_config
-from .task import task_of
-from .trained_model import check_inference_keys, check_trained_weights
+from ocr_panoptic.predict.identity import check_classes_of, check_settings_of, read_identity
+from ocr_panoptic.predict.segfix import segfix_config
+from ocr_panoptic.predict.task import task_of
+from ocr_panoptic.predict.trained_model import check_inference_keys, check_trained_weights
 
 # Errors that this package and Detectron2 raise about bad data and checkpoints.
 ERRORS = (OSError, ValueError, KeyError, AssertionError)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from detectron2.structures import BitMasks, Instances
 
-from ocr_panoptic.modeling.panoptic_tiles import check_tiling, see_in_tiles, spans
+from ocr_panoptic.predict.tiles import check_tiling, see_in_tiles, spans
 
 STUFF_AREAS = [0.0, 30.0, 30.0]  # things, sky, ground
 

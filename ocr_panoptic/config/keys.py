@@ -3,13 +3,15 @@ The config keys that this project adds to Detectron2, and rules for some of Dete
 
 :data:`SECTIONS` is the only table of keys. Each row defines a key's default
 (:func:`add_ocr_config`), the values that are allowed (:func:`check_values`), the models that read
-the key (:mod:`ocr_panoptic.engine.config_files`), and the text about the key in docs/keys.md.
+the key (:mod:`ocr_panoptic.config.unread`), and the text about the key in docs/keys.md.
 """
 
 from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .config_rules import (
+from ocr_panoptic.errors import UserError
+
+from .rules import (
     ABOVE_0,
     ANY,
     DEVICE,
@@ -30,7 +32,6 @@ from .config_rules import (
     value_of,
     when,
 )
-from .errors import UserError
 
 if TYPE_CHECKING:
     from detectron2.config import CfgNode

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from ocr_panoptic.data.semantic.records import LabelledFolder
-from ocr_panoptic.formats.image_sources import ahead, find_inputs, images_below, read_items
+from ocr_panoptic.predict.sources import ahead, find_inputs, images_below, read_items
 from ocr_panoptic.workbench.importing.reading import files_below
 
 

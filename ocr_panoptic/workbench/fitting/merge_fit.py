@@ -17,12 +17,12 @@ import torch
 from detectron2.config import CfgNode
 from detectron2.data import MetadataCatalog
 
-from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.engine.trainer import Trainer
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.bootstrap import bootstrap_interval, mean_pq
 from ocr_panoptic.evaluation.panoptic_truth import PanopticTruth
 from ocr_panoptic.modeling.panoptic_merge import MergeRules
+from ocr_panoptic.predict.trained_model import build_trained_model
 from ocr_panoptic.progress import with_progress
 
 from .merge_replay import KeptImage, Rules, keep_image, replay

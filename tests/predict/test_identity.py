@@ -12,9 +12,9 @@ import yaml
 
 import ocr_panoptic
 from ocr_panoptic.cli import call
+from ocr_panoptic.config.files import values_by_key
 from ocr_panoptic.engine import Trainer, load_config, setup
-from ocr_panoptic.engine.identity import CHANGEABLE, Identity, check_settings_of
-from ocr_panoptic.formats.config_files import values_by_key
+from ocr_panoptic.predict.identity import CHANGEABLE, Identity, check_settings_of
 from support.loaded_configs import load
 from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC, images_of
 from train_net import main

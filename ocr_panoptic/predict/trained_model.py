@@ -13,17 +13,17 @@ from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer, last_checkpoi
 from ocr_panoptic.checkpoint.class_rows import ZOO_WEIGHTS
 from ocr_panoptic.checkpoint.reading import fetch_weights
 from ocr_panoptic.checkpoint.settings import check_settings
-from ocr_panoptic.config_names import SUFFIX
+from ocr_panoptic.config.files import are_weights, options_of
+from ocr_panoptic.config.names import SUFFIX
+from ocr_panoptic.config.unread import load_config
+from ocr_panoptic.engine.setup import complete_config
 from ocr_panoptic.errors import MissingFileError, UserError
-from ocr_panoptic.formats.config_files import are_weights, options_of
 from ocr_panoptic.formats.files import path_argument
 from ocr_panoptic.modeling.build import build_model
 from ocr_panoptic.modeling.inference_model import InferenceModel, deploy
 
-from .config_files import load_config
 from .identity import check_classes_of, check_settings_of, read_identity, register_classes
 from .run_info import inference_precision, weights_sha256
-from .setup import complete_config
 from .task import task_of
 
 

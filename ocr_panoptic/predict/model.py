@@ -12,23 +12,23 @@ import torch
 from detectron2.config import CfgNode
 from PIL import Image
 
+from ocr_panoptic.config.files import options_of
 from ocr_panoptic.data.data_file import data_options
-from ocr_panoptic.engine.run_info import inference_precision
-from ocr_panoptic.engine.segfix import refined_by_segfix
-from ocr_panoptic.engine.single_image import class_metadata, model_input
-from ocr_panoptic.engine.task import task_of
-from ocr_panoptic.engine.trained_model import build_trained_model, predicting_config
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.config_files import options_of
 from ocr_panoptic.formats.files import printable
-from ocr_panoptic.formats.image_sources import Item, find_inputs, read_items
 from ocr_panoptic.formats.pictures import COLOURS, TooThin, picture_pixels, reordered
 from ocr_panoptic.modeling.inference_output import InferenceOutput
 from ocr_panoptic.modeling.panoptic_merge import rules_of_config
-from ocr_panoptic.modeling.panoptic_tiles import check_tiling, see_in_tiles
 from ocr_panoptic.seeding import kept_generators
 
 from .result import LABELS, Result, classes_of
+from .run_info import inference_precision
+from .segfix import refined_by_segfix
+from .single_image import class_metadata, model_input
+from .sources import Item, find_inputs, read_items
+from .task import task_of
+from .tiles import check_tiling, see_in_tiles
+from .trained_model import build_trained_model, predicting_config
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ocr_panoptic.engine import Trainer, setup
-from ocr_panoptic.engine.accumulation import AccumulatingTrainer
 from ocr_panoptic.engine.hooks import Averaging
+from ocr_panoptic.engine.step import AccumulatingTrainer
 from ocr_panoptic.evaluation.stored import evaluation_folder
 from support.interrupted_runs import assert_same, saved
 

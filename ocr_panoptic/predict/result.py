@@ -23,12 +23,13 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.predictions import raw_labels
 from ocr_panoptic.formats.coco_panoptic import categories_of, ids_by_class, write_panoptic_png
 from ocr_panoptic.formats.files import path_argument, replacing, write_json
-from ocr_panoptic.formats.image_sources import Item
 from ocr_panoptic.formats.labels import write_label_png
 from ocr_panoptic.formats.pictures import as_colours
 from ocr_panoptic.formats.segment_runs import SegmentRuns
-from ocr_panoptic.modeling.panoptic_tiles import coco_results
-from ocr_panoptic.visualization.overlays import draw_segments, segment_colors
+
+from .overlays import draw_segments, segment_colors
+from .sources import Item
+from .tiles import coco_results
 
 NOTEBOOK = 1024  # longer side of a picture in a notebook, pixels
 OVERLAY_PIXELS = 16_000_000  # a JPEG of a larger image shows every n-th pixel

@@ -8,20 +8,20 @@ from detectron2.data import MetadataCatalog
 from detectron2.data import transforms as T
 from torch import Tensor, nn
 
+from ocr_panoptic.config.files import options_of
+from ocr_panoptic.config.unread import load_config
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.semantic.augmentation import (
     build_offset_augmentation,
     build_semantic_augmentation,
 )
 from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
+from ocr_panoptic.engine.setup import complete_config
 from ocr_panoptic.errors import MissingFileError, UserError
-from ocr_panoptic.formats.config_files import options_of
 from ocr_panoptic.formats.run_folder import CONFIG
 from ocr_panoptic.segfix import OffsetEvaluator, RefinedModel
 from ocr_panoptic.segfix.truth import OffsetTruth, read_segment_map, true_offset_labels
 
-from .config_files import load_config
-from .setup import complete_config
 from .task import TASKS, Task
 from .trained_model import build_trained_model, check_trained_weights
 

@@ -1,1 +1,0 @@
-"""Draws segments and heat maps over images."""
