@@ -1,11 +1,115 @@
 #!/usr/bin/env python
-"""Run ``ocr-panoptic train``, with all its flags, under the name that Detectron2 users expect."""
+"""
+Train a model with Detectron2's trainer, or evaluate it with --eval-only.
 
-from ocr_panoptic.cli import run_command
-from ocr_panoptic.cli.train import argument_parser
-from ocr_panoptic.cli.train import run_here as main
+    python train_net.py --config-file CONFIG [--data FILE ...] [--num-gpus N] [--resume [auto]]
+        [KEY VALUE ...]
+    torchrun --nproc-per-node N train_net.py --config-file CONFIG ...
 
-__all__ = ["argument_parser", "main"]
+``ocr-panoptic train`` runs the same code. To train on other data or with other metrics, change or
+subclass the Trainer below (docs/detectron2.md).
+"""
+
+from functools import partial
+
+from detectron2.config import CfgNode
+from detectron2.evaluation import DatasetEvaluator
+from torch.utils.data import DataLoader
+
+from ocr_panoptic.checkpoint.start import Start, find_start
+from ocr_panoptic.cli.arguments import CommandParser, RunOptions, import_modules
+from ocr_panoptic.config.files import load_config, overrides_of
+from ocr_panoptic.data.data_file import cache_folder, data_options, read_data_files
+from ocr_panoptic.data.faults import faults_listed
+from ocr_panoptic.data.test_loader import build_test_loader
+from ocr_panoptic.data.training_stream import TrainingStream, build_training_stream
+from ocr_panoptic.engine import ResumableTrainer, launch
+from ocr_panoptic.engine.setup import locked_folder, prepare_folder, prepare_process
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.evaluation.build import build_evaluator
+from ocr_panoptic.evaluation.stored import evaluation_folder
+from ocr_panoptic.predict.complete import complete_config
+from ocr_panoptic.predict.segfix import segfix_config
+from ocr_panoptic.predict.single_image import with_segfix_input
+from ocr_panoptic.predict.task import task_of
+from ocr_panoptic.predict.trained_model import find_model
+from ocr_panoptic.program import run_program
+from ocr_panoptic.workbench.checking.run_check import check_evaluation, check_training
+
+
+class Trainer(ResumableTrainer):
+    """Detectron2's trainer with exact resume, on this project's data, with its metrics."""
+
+    @classmethod
+    def build_train_loader(cls, cfg: CfgNode) -> TrainingStream:
+        """Return an endless stream of batches of DATASETS.TRAIN."""
+        return build_training_stream(cfg, task_of(cfg).mapper(cfg, True), cfg.MODEL.DEVICE)
+
+    @classmethod
+    def build_test_loader(cls, cfg: CfgNode, dataset_name: str) -> DataLoader:
+        """Return a loader that yields each image of a data set once."""
+        mapper = task_of(cfg).mapper(cfg, False)
+        if segfix_cfg := segfix_config(cfg):
+            mapper = partial(with_segfix_input, mapper, segfix_cfg)
+        return build_test_loader(cfg, dataset_name, mapper)
+
+    @classmethod
+    def build_evaluator(cls, cfg: CfgNode, dataset_name: str) -> DatasetEvaluator:
+        """Return the evaluator of a data set, which writes its files below OUTPUT_DIR."""
+        build = task_of(cfg).evaluator or build_evaluator
+        return build(cfg, dataset_name, evaluation_folder(cfg.OUTPUT_DIR, dataset_name))
+
+
+def setup(args: RunOptions) -> tuple[CfgNode, Start]:
+    """
+    Return the run's checked and frozen config, and the weights or checkpoint that it starts from.
+
+    Of the run's folder, only the log is written.
+    """
+    files = read_data_files(args.data)
+    overrides = {**data_options(files), **overrides_of(args.opts)}
+    if args.eval_only:
+        cfg, start = find_model(args.config_file, args.weights, overrides, args.resume)
+        prepare_folder(cfg.OUTPUT_DIR, may_hold_checkpoints=True)
+        complete_config(cfg, needs_data=True, classes=start.classes, files=files)
+        check_evaluation(cfg)
+    else:
+        cfg = load_config(args.config_file, overrides)
+        prepare_folder(cfg.OUTPUT_DIR, may_hold_checkpoints=bool(args.resume or args.overwrite))
+        complete_config(cfg, training=True, needs_data=True, files=files)
+        start = find_start(cfg, args.resume)
+        check_training(cfg, start, args.processes())
+    if args.deterministic and cfg.SEED < 0:
+        raise UserError(f"--deterministic needs a seed, but SEED is {cfg.SEED}. Set SEED to 0.")
+    cfg.freeze()
+    return cfg, start
+
+
+def run_process(cfg: CfgNode, start: Start, args: RunOptions) -> dict[str, dict[str, float]] | None:
+    """Train or evaluate in one of the run's processes; return the metrics in the main process."""
+    prepare_process(cfg, training=not args.eval_only, deterministic=args.deterministic)
+    if args.eval_only:
+        return Trainer.evaluate(cfg, start)
+    with locked_folder(cfg.OUTPUT_DIR):
+        trainer = Trainer(cfg)
+        trainer.resume_or_load(start)
+        return trainer.train()
+
+
+def main(args: RunOptions) -> dict[str, dict[str, float]] | None:
+    """Train or evaluate in all processes; return the metrics (None if only child processes ran)."""
+    with faults_listed(cache_folder() / "faults.txt"):
+        cfg, start = setup(args)
+    processes = args.num_gpus, args.num_machines, args.machine_rank, args.dist_url
+    words = cfg, start, args
+    return launch(
+        run_process, *processes, args=words, device=cfg.MODEL.DEVICE, imports=args.imports
+    )
+
 
 if __name__ == "__main__":
-    run_command("train")
+    parser = CommandParser(__doc__, RunOptions)
+    parser.add_run()
+    args = parser.parse_args()
+    import_modules(args.imports)
+    run_program(main, args)

@@ -32,13 +32,14 @@ from PIL import Image
 from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from ocr_panoptic.config.files import load_config
 from ocr_panoptic.data.panoptic.mapper import PanopticDatasetMapper, SegmentMasks
 from ocr_panoptic.data.semantic import augmentation
 from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
-from ocr_panoptic.engine import load_config, run_program
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.predict.run_info import machine_name
+from ocr_panoptic.program import run_program
 from studies.measurement import cpu_seconds, medians
 from studies.training_memory import AllocatedBytes
 

@@ -21,9 +21,10 @@ from tabulate import tabulate
 from ocr_panoptic.modeling import build_model
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from ocr_panoptic.engine import load_config, run_program
+from ocr_panoptic.config.files import load_config
 from ocr_panoptic.engine.step import AccumulatingTrainer
 from ocr_panoptic.predict.run_info import machine_name
+from ocr_panoptic.program import run_program
 from studies.measurement import medians, seconds
 
 CONFIG = Path(__file__).parents[1] / "studies/configs/semantic_ocr_R_18_camvid.yaml"

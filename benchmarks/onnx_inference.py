@@ -24,9 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from onnx_parity import NETWORKS, export, fitted_model, load
 
-from ocr_panoptic.engine import run_program
 from ocr_panoptic.modeling import InferenceModel, deploy
 from ocr_panoptic.predict.run_info import machine_name
+from ocr_panoptic.program import run_program
 from ocr_panoptic.workbench.exporting.parity import sample_image
 from ocr_panoptic.workbench.exporting.run_onnx import Model
 from studies.measurement import medians

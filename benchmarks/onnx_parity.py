@@ -31,11 +31,12 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from ocr_panoptic.engine import load_config, run_program
+from ocr_panoptic.config.files import load_config
 from ocr_panoptic.modeling import deploy
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
 from ocr_panoptic.predict.run_info import machine_name
 from ocr_panoptic.predict.task import task_of
+from ocr_panoptic.program import run_program
 from ocr_panoptic.workbench.converting.convert import convert_weights
 from ocr_panoptic.workbench.exporting.graphs import build_graph
 from ocr_panoptic.workbench.exporting.onnx_file import write_onnx

@@ -21,9 +21,11 @@ from detectron2.modeling import build_model
 from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from ocr_panoptic.engine import complete_config, load_config, run_program
+from ocr_panoptic.config.files import load_config
 from ocr_panoptic.formats.pictures import read_picture
+from ocr_panoptic.predict.complete import complete_config
 from ocr_panoptic.predict.single_image import model_input
+from ocr_panoptic.program import run_program
 
 CONFIG = Path(__file__).parents[1] / "studies/configs/semantic_ocr_R_18_camvid.yaml"
 

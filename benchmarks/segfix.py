@@ -26,19 +26,17 @@ from tabulate import tabulate
 from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from ocr_panoptic.engine import (
-    Trainer,
-    build_trained_model,
-    complete_config,
-    load_config,
-    run_program,
-)
+from ocr_panoptic.config.files import load_config
 from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.formats.offsets import source_pixels
 from ocr_panoptic.formats.run_folder import CONFIG
+from ocr_panoptic.predict.complete import complete_config
 from ocr_panoptic.predict.segfix import load_segfix_config
+from ocr_panoptic.predict.trained_model import build_trained_model
+from ocr_panoptic.program import run_program
 from ocr_panoptic.segfix.refinement import refine_output
 from ocr_panoptic.workbench.refining.refine import Offsets, predicted_offsets, true_offsets
+from train_net import Trainer
 
 COLUMNS = {
     "panoptic_seg": ("PQ", "SQ", "BoundaryPQ"),

@@ -35,7 +35,7 @@ from tabulate import tabulate
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from ocr_panoptic.engine import load_config
+from ocr_panoptic.config.files import load_config
 from ocr_panoptic.modeling.inference import resized_classes, running_argmax
 from ocr_panoptic.predict.run_info import machine_name
 from studies.measurement import medians, peak_memory, seconds

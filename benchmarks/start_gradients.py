@@ -26,8 +26,10 @@ from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ocr_panoptic.checkpoint import SafeCheckpointer
-from ocr_panoptic.engine import complete_config, load_config, run_program
+from ocr_panoptic.config.files import load_config
+from ocr_panoptic.predict.complete import complete_config
 from ocr_panoptic.predict.task import training_loader
+from ocr_panoptic.program import run_program
 
 COLUMNS = ["detection", "semantic", "ratio", "initial loss", "above", "tensors"]
 

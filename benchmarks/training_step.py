@@ -47,10 +47,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from ocr_panoptic.engine import Trainer, load_config
+from ocr_panoptic.config.files import load_config
 from ocr_panoptic.layers import bands
 from ocr_panoptic.modeling import build_model
 from ocr_panoptic.predict.run_info import machine_name
+from train_net import Trainer
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 PROCESSES = 8

@@ -41,12 +41,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ocr_layer import TranscribedOCR
 
-from ocr_panoptic.engine import load_config, run_program
+from ocr_panoptic.config.files import load_config
 from ocr_panoptic.layers import ConvNormReLU, ocr
 from ocr_panoptic.modeling import build_model, deploy, inference_model, inference_output
 from ocr_panoptic.modeling.context_head import ContextSemSegHead
 from ocr_panoptic.modeling.inference_output import InferenceOutput
 from ocr_panoptic.predict.run_info import machine_name
+from ocr_panoptic.program import run_program
 from studies.measurement import peak_memory
 
 CONFIGS = Path(__file__).parents[1] / "configs"

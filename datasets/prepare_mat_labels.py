@@ -160,6 +160,6 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    from ocr_panoptic.engine import run_program
+    from ocr_panoptic.program import run_program
 
     run_program(main)

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ocr_panoptic.engine import run_program
 from ocr_panoptic.formats.files import write_json, write_text
+from ocr_panoptic.program import run_program
 from ocr_panoptic.workbench.comparing.study import read_runs, run_study
 
 from .fields.measurement import read_fields

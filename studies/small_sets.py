@@ -19,7 +19,7 @@ import numpy as np
 from panopticapi.utils import rgb2id
 from PIL import Image
 
-from ocr_panoptic.engine import run_program
+from ocr_panoptic.program import run_program
 
 GROUPS = {
     "background": "null",

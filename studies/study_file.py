@@ -8,8 +8,7 @@ from typing import Any
 
 from detectron2.config import CfgNode
 
-from ocr_panoptic.config.files import merge_options
-from ocr_panoptic.config.unread import load_config
+from ocr_panoptic.config.files import load_config, merge_overrides, overrides_of
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import read_yaml
 from ocr_panoptic.workbench.comparing.study import Study, System
@@ -132,7 +131,7 @@ def _name(scheme: str, place: str) -> str:
 def overridden(config: Path, opts: Sequence[str]) -> CfgNode:
     """Load a config with overrides; a file that was loaded before is not read again."""
     cfg = _loaded(config).clone()
-    merge_options(cfg, opts)
+    merge_overrides(cfg, overrides_of(opts))
     return cfg
 
 

@@ -30,9 +30,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "datasets"))
 
 from generate_scenes import Canvas, check_splits
 from ocr_panoptic.data.data_file import SemanticSplit, datasets_root, write_data_file
-from ocr_panoptic.engine import run_program
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.labels import write_label_png
+from ocr_panoptic.program import run_program
 from ocr_panoptic.progress import imap_with_progress
 
 # Sizes of tiles and stamps, as shares of the image's side.

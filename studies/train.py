@@ -19,11 +19,12 @@ from torch import Tensor
 if not __package__:  # studies/run.py runs this file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from ocr_panoptic.engine import launch, run_program  # noqa: E402
+from ocr_panoptic.cli.train import argument_parser
 from ocr_panoptic.formats.files import replacing  # noqa: E402
 from ocr_panoptic.modeling import TimmBackbone  # noqa: E402
 from ocr_panoptic.predict.run_info import weights_sha256  # noqa: E402
-from train_net import argument_parser, main  # noqa: E402
+from ocr_panoptic.program import run_program
+from train_net import main  # noqa: E402
 
 FOLDER = Path("output/feature_cache")
 
@@ -68,4 +69,4 @@ def keep_features() -> None:
 
 if __name__ == "__main__":
     keep_features()
-    run_program(launch, main, argument_parser().parse_args())
+    run_program(main, argument_parser().parse_args())

@@ -19,14 +19,14 @@ from torch import Tensor, nn
 if not __package__:  # a study runs this file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from ocr_panoptic.engine import launch, run_program  # noqa: E402
+from ocr_panoptic.cli.train import argument_parser
 from ocr_panoptic.layers import OCR, resize  # noqa: E402
 from ocr_panoptic.layers import ocr as ocr_layer  # noqa: E402
 from ocr_panoptic.modeling import ContextSemSegHead, OCRSemSegFPNHead  # noqa: E402
 from ocr_panoptic.modeling.losses import SemSegCriterion  # noqa: E402
 from ocr_panoptic.modeling.refined_head import RefinedHead  # noqa: E402
+from ocr_panoptic.program import run_program
 from studies.train import keep_features  # noqa: E402
-from train_net import argument_parser  # noqa: E402
 from train_net import main as train  # noqa: E402
 
 prepare, refine, losses = RefinedHead.prepare, RefinedHead._refine, SemSegCriterion.forward
@@ -354,4 +354,4 @@ if __name__ == "__main__":
         TRIALS[name]()
     keep_features()
     del sys.argv[1]
-    run_program(launch, train, argument_parser().parse_args())
+    run_program(train, argument_parser().parse_args())

@@ -17,10 +17,11 @@ from detectron2.structures import BitMasks, Boxes, Instances
 from detectron2.utils.logger import setup_logger
 
 from generate_scenes import generate_scenes
+from ocr_panoptic.cli.train import argument_parser
+from ocr_panoptic.config.files import load_config
 from ocr_panoptic.data import register
-from ocr_panoptic.engine import load_config
 from support.tiny_runs import OCR_CONFIG, PLAIN_CONFIG, ROOT, TINY, TINY_OCR
-from train_net import argument_parser, main
+from train_net import main
 
 # The tests' tensors are small, so a second thread mostly waits.
 torch.set_num_threads(1)

@@ -19,12 +19,12 @@ from torch import nn
 
 from ocr_panoptic.config.rules import value_of
 from ocr_panoptic.data.published.splits import NAMED_SPLITS
-from ocr_panoptic.engine import Trainer, complete_config
-from ocr_panoptic.engine.optimizer import complete_schedule
 from ocr_panoptic.formats.files import read_yaml
 from ocr_panoptic.modeling import ContextSemSegHead, deploy
+from ocr_panoptic.predict.complete import complete_config, complete_schedule
 from support.loaded_configs import NAMES, RESOLVED, default_config, differences, load, resolved
 from support.tiny_runs import ROOT
+from train_net import Trainer
 
 COCO = "COCO-PanopticSegmentation"
 

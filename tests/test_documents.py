@@ -18,11 +18,10 @@ from PIL import Image
 from pycocotools import mask
 
 from generate_scenes import generate_scenes
-from ocr_panoptic.config.files import default_config, find_config, values_by_key
+from ocr_panoptic.config.files import default_config, find_config, load_config, values_by_key
 from ocr_panoptic.data.data_file import read_data_file
 from ocr_panoptic.data.published.splits import NAMED_SPLITS
 from ocr_panoptic.data.semantic.label_space import parse_label_space
-from ocr_panoptic.engine import load_config
 from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
 from support.tiny_runs import ROOT, SEGMENTS
 

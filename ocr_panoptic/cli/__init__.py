@@ -17,6 +17,8 @@ from ocr_panoptic import __version__
 from ocr_panoptic.errors import did_you_mean
 from ocr_panoptic.program import run_program
 
+from .arguments import import_modules
+
 PROGRAM = "ocr-panoptic"
 COMMANDS = {
     "train": "train a model",
@@ -73,13 +75,18 @@ def run_command(
     module = _module(name)
     parser = module.argument_parser()
     parser.prog = program or parser.prog
-    sys.exit(run_program(module.run, parser.parse_args(argv)))
+    sys.exit(run_program(_run, module, parser.parse_args(argv)))
 
 
 def call(name: str, argv: Sequence[str] | None = None) -> Any:
     """Run a command without ending this process; return the result of the command's ``run``."""
     module = _module(name)
-    return module.run(module.argument_parser().parse_args(argv))
+    return _run(module, module.argument_parser().parse_args(argv))
+
+
+def _run(module: ModuleType, args: Any) -> Any:
+    import_modules(args.imports)
+    return module.run(args)
 
 
 def _module(command: str) -> ModuleType:

@@ -1,17 +1,17 @@
 """Parse the commands' arguments. The module has no slow imports, so that ``--help`` is fast."""
 
 import argparse
+import importlib
 import os
 import re
 import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 from ocr_panoptic.config.keys import KEYS
 from ocr_panoptic.errors import UserError, did_you_mean
-
-if TYPE_CHECKING:
-    from fvcore.common.config import CfgNode
 
 _AUTO = "--resume-auto"
 _KEY = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)*(=.*)?")
@@ -31,12 +31,64 @@ def positive(text: str) -> int:
     return int(text)
 
 
-class CommandParser(argparse.ArgumentParser):
-    """An argument parser that suggests a config key or a similar flag for an unknown flag."""
+@dataclass
+class RunOptions:
+    """
+    What a user asks of a training, an evaluation or a check, on the command line or in Python.
 
-    def __init__(self, description: str):
+    Attributes:
+        config_file: file, name of a packaged config, folder of a run, or "".
+        weights: file of trained weights to evaluate; None for those of the run or config.
+        data: data files, in place of the config's data sets.
+        opts: values of config keys, as a dict or as a list KEY, VALUE, KEY, VALUE ...
+        resume: whether to continue from the last checkpoint; "auto" starts a run if none exists.
+        overwrite: whether to start anew in a folder that has checkpoints of another training.
+        eval_only: whether to evaluate without training.
+        deterministic: whether results must be repeatable.
+        num_gpus, num_machines, machine_rank, dist_url: processes, as for Detectron2's ``launch``.
+        imports: modules that every process imports first.
+    """
+
+    config_file: str = ""
+    weights: str | None = None
+    data: list[str] = field(default_factory=list)
+    opts: Mapping[str, Any] | Sequence[Any] = ()
+    resume: bool | Literal["auto"] = False
+    overwrite: bool = False
+    eval_only: bool = False
+    deterministic: bool = False
+    num_gpus: int = 1
+    num_machines: int = 1
+    machine_rank: int = 0
+    dist_url: str = f"tcp://127.0.0.1:{2**15 + 2**14 + os.getuid() % 2**14}"  # as in Detectron2
+    imports: list[str] = field(default_factory=list)
+
+    def processes(self) -> int:
+        """Return the number of processes of the run on all machines."""
+        return int(os.environ.get("WORLD_SIZE", 0)) or self.num_gpus * self.num_machines
+
+
+class CommandParser(argparse.ArgumentParser):
+    """
+    An argument parser that suggests a config key or a similar flag for an unknown flag.
+
+    Args:
+        description: text of ``--help``.
+        options: function that makes the object whose attributes the arguments become.
+    """
+
+    def __init__(self, description: str, options: Callable[[], Any] = argparse.Namespace):
         keep_lines = argparse.RawDescriptionHelpFormatter
         super().__init__(description=description, formatter_class=keep_lines)
+        self.options = options
+        self.add_argument(
+            "--import",
+            dest="imports",
+            action="append",
+            default=[],
+            metavar="MODULE",
+            help="import a module of yours first, which adds data sets, schemes or losses",
+        )
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(sys.argv[1:] if args is None else args)
@@ -58,6 +110,7 @@ class CommandParser(argparse.ArgumentParser):
                 is_clear = takes_keys and len(keys) == 1
                 hint = f" Set {keys[0]} at the end." if is_clear else did_you_mean(flag, known)
                 self.error(f"{flag}: no such flag.{hint}")
+        namespace = self.options() if namespace is None else namespace
         found, rest = super().parse_known_args(words, namespace)
         data = getattr(found, "data", [])
         files = next((i for i, word in enumerate(data) if _KEY.fullmatch(word)), None)
@@ -99,8 +152,6 @@ class CommandParser(argparse.ArgumentParser):
         names = "file, name listed by `ocr-panoptic configs`, or folder of a run"
         self.add_argument("--config-file", default="", metavar="CONFIG", help=names)
         self.add_data()
-        self.set_defaults(eval_only=not can_train)
-        self.set_defaults(resume=False, overwrite=False, deterministic=False)
         if can_train:
             self.add_argument(
                 "--resume",
@@ -116,48 +167,34 @@ class CommandParser(argparse.ArgumentParser):
                 ("--deterministic", "repeatable results from the config's SEED; slower on a GPU"),
             ):
                 self.add_argument(flag, action="store_true", help=meaning)
-        self.add_argument("--num-gpus", type=positive, default=1, help="processes on this machine")
-        self.add_argument("--num-machines", type=positive, default=1)
-        self.add_argument("--machine-rank", type=int, default=0, help="from 0")
-        self.add_argument(
-            "--dist-url",
-            default=f"tcp://127.0.0.1:{2**15 + 2**14 + os.getuid() % 2**14}",  # as in Detectron2
-            help="address at which several machines meet: tcp://ADDRESS:PORT",
-        )
+        self.add_argument("--num-gpus", type=positive, help="processes on this machine")
+        self.add_argument("--num-machines", type=positive)
+        self.add_argument("--machine-rank", type=int, help="from 0")
+        address = "address at which several machines meet: tcp://ADDRESS:PORT"
+        self.add_argument("--dist-url", help=address)
         self.add_opts()
 
 
-def check_arguments(args: argparse.Namespace) -> "CfgNode":
-    """
-    Refuse unusable configs, data files, weights, keys and values before PyTorch is imported.
+def check_model_is_named(args: argparse.Namespace | RunOptions) -> None:
+    """Refuse a command line that names neither a run nor weights."""
+    if not (args.config_file or args.weights):
+        raise UserError(
+            "Name a trained model: the folder of its run (--config-file) or its weights "
+            "(--weights)."
+        )
 
-    Returns:
-        the config, still without the values that depend on the data and the machine
-    """
-    from ocr_panoptic.config.files import are_weights, default_config, merge_file, merge_options
-    from ocr_panoptic.config.keys import check_values
-    from ocr_panoptic.data.data_file import data_options
 
-    cfg, config, weights = default_config(), args.config_file or "", getattr(args, "weights", None)
-    if hasattr(args, "weights") and not weights:
-        if not config:
+def import_modules(names: Sequence[str]) -> None:
+    """Import modules that the user has named with --import, also from the current folder."""
+    if names and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != name.partition(".")[0] and error.name != name:
+                raise  # the module itself imports a package that is missing
             raise UserError(
-                "Name a trained model: the folder of its run (--config-file) or its weights "
-                "(--weights)."
-            )
-        if are_weights(config):
-            config, weights = "", config  # the weights hold the settings
-    merge_file(cfg, config)
-    merge_options(cfg, [*data_options(getattr(args, "data", ())), *args.opts])
-    if config or not weights:  # otherwise the weights hold the other settings
-        check_values(cfg, registries=False)
-    check_weights(weights or "")
-    return cfg
-
-
-def check_weights(weights: str) -> None:
-    """Refuse weights that are neither a URL nor an existing file; "" is allowed."""
-    from ocr_panoptic.config.files import check_weights_file
-
-    if weights and "://" not in weights:
-        check_weights_file(weights)
+                f"--import {name}: there is no such module in {os.getcwd()} or among the installed "
+                "packages. Name it as in Python, without .py, and run the command in its folder."
+            ) from error

@@ -10,15 +10,14 @@ if the data are faulty or the run would fail.
         [KEY VALUE ...]
 """
 
-import argparse
 from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
 from ocr_panoptic.errors import UserError
 
-from .arguments import CommandParser, check_arguments
-from .train import function_arguments
+from .arguments import CommandParser, RunOptions
+from .train import options_of_call
 
 if TYPE_CHECKING:
     from ocr_panoptic.data.data_check import DataSummary
@@ -26,39 +25,41 @@ if TYPE_CHECKING:
 
 
 def argument_parser() -> CommandParser:
-    parser = CommandParser(__doc__)
+    parser = CommandParser(__doc__, RunOptions)
     parser.add_run()
     return parser
 
 
-def run(args: argparse.Namespace) -> int:
-    if not args.config_file:  # without a config, the words at the end are files, not KEY VALUE
-        args.data, args.opts = [*args.data, *args.opts], []
-    found = _checked(args)
-    print(found)
-    return 1 if getattr(found, "faults", ()) else 0
+def run(options: RunOptions) -> int:
+    if not options.config_file:  # the words at the end are files, not KEY VALUE
+        options.data, options.opts = [*options.data, *options.opts], []
+    summary = _checked(options)
+    print(summary)
+    return 1 if getattr(summary, "faults", ()) else 0
 
 
-def _checked(args: argparse.Namespace) -> "DataSummary | RunCheck":
-    if not args.config_file:
-        if not args.data:
+def _checked(options: RunOptions) -> "DataSummary | RunCheck":
+    if not options.config_file:
+        if not options.data:
             raise UserError("There is nothing to check: name data files or a config.")
         from ocr_panoptic.data.data_check import check_data
 
-        return check_data(args.data)
-    check_arguments(args)
-    from ocr_panoptic.config.unread import load_arguments
-    from ocr_panoptic.data.data_file import cache_folder
+        return check_data(options.data)
+    from ocr_panoptic.config.files import load_config, overrides_of
+    from ocr_panoptic.data.data_file import cache_folder, data_options, read_data_files
     from ocr_panoptic.data.faults import faults_listed
-    from ocr_panoptic.engine import complete_config
+    from ocr_panoptic.predict.complete import complete_config
     from ocr_panoptic.workbench.checking.run_check import check_run
 
-    cfg, gpus = load_arguments(args), args.num_gpus * args.num_machines
-    if cfg.MODEL.DEVICE.startswith(("auto", "cuda")):
+    files = read_data_files(options.data)
+    overrides = {**data_options(files), **overrides_of(options.opts)}
+    cfg = load_config(options.config_file, overrides)
+    if cfg.MODEL.DEVICE.startswith("cuda"):
         cfg.MODEL.DEVICE = "cpu"  # this machine may lack a GPU
     with faults_listed(cache_folder() / "faults.txt"):
-        complete_config(cfg, training=True)
-    return check_run(cfg, processes=gpus, resume=args.resume)
+        complete_config(cfg, training=True, files=files)
+    processes = options.num_gpus * options.num_machines
+    return check_run(cfg, processes=processes, resume=options.resume)
 
 
 def check(
@@ -90,5 +91,4 @@ def check(
         FileNotFoundError, ValueError: the data have faults, which the message lists, or an
             argument is wrong. The command prints the same message.
     """
-    parser = argument_parser()
-    return _checked(function_arguments(parser, config, data, None, num_gpus, keys, resume))
+    return _checked(options_of_call(config, data, None, num_gpus, keys, resume))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ocr_panoptic.errors import MissingFileError
 
-from .arguments import CommandParser, check_arguments, path, positive
+from .arguments import CommandParser, path, positive
 
 TRAIN = [sys.executable, "-m", "ocr_panoptic", "train"]
 
@@ -33,15 +33,14 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
-    check_arguments(args)
-    from ocr_panoptic.config.files import find_config
-    from ocr_panoptic.data.data_file import data_options
+    from ocr_panoptic.config.files import find_config, overrides_of
+    from ocr_panoptic.data.data_file import data_options, read_data_files
     from ocr_panoptic.formats.files import write_json, write_text
     from ocr_panoptic.workbench.comparing.compare import comparison, comparison_report, verdict
     from ocr_panoptic.workbench.comparing.study import read_runs, run_study
 
-    opts = [str(opt) for opt in [*data_options(args.data), *args.opts]]
-    study = comparison(Path(find_config(args.config_file)), opts, range(args.seeds))
+    overrides = {**data_options(read_data_files(args.data)), **overrides_of(args.opts)}
+    study = comparison(Path(find_config(args.config_file)), overrides, range(args.seeds))
     if not args.report_only:
         run_study(study, TRAIN, args.output)
     runs = read_runs(study, args.output)

@@ -7,7 +7,7 @@ List the names and the purposes of the package's configs. --config-file accepts 
 import argparse
 import re
 
-from ocr_panoptic.config.names import config_names, config_purpose
+from ocr_panoptic.config.files import config_names, config_purpose
 from ocr_panoptic.errors import did_you_mean
 
 from .arguments import CommandParser

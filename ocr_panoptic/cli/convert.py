@@ -14,7 +14,7 @@ import argparse
 
 from ocr_panoptic.errors import MissingFileError
 
-from .arguments import CommandParser, check_arguments, path
+from .arguments import CommandParser, path
 
 LAYOUTS = ("hrnet", "mmseg", "nvidia", "openseg")
 
@@ -32,19 +32,18 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
-    check_arguments(args)
     if not args.input.is_file():
         raise MissingFileError(f"{args.input}: file not found")
     from ocr_panoptic.checkpoint import differing_values
-    from ocr_panoptic.config.files import options_of
-    from ocr_panoptic.engine import complete_config, load_config
+    from ocr_panoptic.config.files import load_config, overrides_of, quoted
+    from ocr_panoptic.predict.complete import complete_config
     from ocr_panoptic.workbench.converting.convert import convert_file
 
     def make_config(needed):
-        differing = differing_values(load_config(args.config_file, []), needed)
+        differing = differing_values(load_config(args.config_file), needed)
         differing.pop("MODEL.BACKBONE.NAME", None)  # a recipe for another network is refused
-        options = options_of({key: values[0] for key, values in differing.items()})
-        cfg = load_config(args.config_file, [*options, *args.opts])
+        needs = quoted({key: values[0] for key, values in differing.items()})
+        cfg = load_config(args.config_file, {**needs, **overrides_of(args.opts)})
         if cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES == 0:  # only then are data needed
             complete_config(cfg)
         return cfg

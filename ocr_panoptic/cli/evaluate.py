@@ -5,34 +5,29 @@ Compute the metrics of a trained model on DATASETS.TEST, or on the validation sp
         [KEY VALUE ...]
 """
 
-import argparse
 from collections.abc import Sequence
+from functools import partial
 from os import PathLike
 from typing import Any
 
-from .arguments import CommandParser, check_arguments
-from .train import function_arguments, launched
+from ocr_panoptic.formats.files import path_argument
+
+from .arguments import CommandParser, RunOptions, check_model_is_named
+from .train import options_of_call
 
 
 def argument_parser() -> CommandParser:
-    parser = CommandParser(__doc__)
+    parser = CommandParser(__doc__, partial(RunOptions, eval_only=True))
     parser.add_run(can_train=False)
     parser.add_weights()
     return parser
 
 
-def run(args: argparse.Namespace) -> None:
-    check_arguments(args)
-    _evaluated(args)
+def run(options: RunOptions) -> None:
+    check_model_is_named(options)
+    from . import train_net
 
-
-def _evaluated(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
-    from ocr_panoptic.predict.trained_model import resolve_model
-
-    named = resolve_model(args.config_file, args.weights, args.opts)
-    args.config_file, names, args.settings = named
-    args.opts = names + args.opts
-    return launched(args)
+    train_net.main(options)
 
 
 def evaluate(
@@ -63,6 +58,10 @@ def evaluate(
         FileNotFoundError, ValueError: an argument is wrong. The command prints the same message.
         SystemExit: the results differ from TEST.EXPECTED_RESULTS.
     """
-    args = function_arguments(argument_parser(), config, data, output, num_gpus, keys)
-    args.weights = weights
-    return _evaluated(args) or {}
+    options = options_of_call(config, data, output, num_gpus, keys)
+    options.eval_only = True
+    if weights is not None:
+        options.weights = path_argument("weights", weights)
+    from . import train_net
+
+    return train_net.main(options) or {}

@@ -9,14 +9,14 @@ the page and the file's inputs and outputs. The command needs the packages of th
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from ocr_panoptic.errors import UserError
 
-from .arguments import CommandParser, check_arguments, path
+from .arguments import CommandParser, check_model_is_named, path
 
 PRECISIONS = ("float32", "int8")
 
@@ -42,7 +42,7 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
-    check_arguments(args)
+    check_model_is_named(args)
     from ocr_panoptic.formats.files import check_output_folder
     from ocr_panoptic.workbench.exporting import page, run_onnx
 
@@ -84,13 +84,13 @@ def export(
         FileNotFoundError, ValueError: an argument is wrong, or the model cannot be exported.
         ModuleNotFoundError: the packages of the extra "export" are missing.
     """
-    from ocr_panoptic.config.files import options_of
+    from ocr_panoptic.config.files import quoted
     from ocr_panoptic.formats.files import path_argument
 
     if precision not in PRECISIONS:
         raise UserError(f"precision is {precision!r}; expected {' or '.join(PRECISIONS)}")
     file = path(path_argument("output", output))
-    _export(run, weights, file, options_of(keys), precision)
+    _export(run, weights, file, quoted(keys), precision)
     return file
 
 
@@ -98,7 +98,7 @@ def _export(
     run: str | PathLike,
     weights: str | PathLike | None,
     output: Path,
-    opts: Sequence[str],
+    opts: Mapping[str, Any] | Sequence[Any],
     precision: str,
 ) -> str:
     """Write the ONNX file, and return a table that compares its results with the model's."""
@@ -106,22 +106,22 @@ def _export(
         raise UserError(f"output {output}: name a file that ends in .onnx")
     from tabulate import tabulate
 
-    from ocr_panoptic.engine import build_trained_model
+    from ocr_panoptic.config.files import overrides_of
     from ocr_panoptic.formats.files import check_output_folder
     from ocr_panoptic.predict.run_info import run_info
     from ocr_panoptic.predict.single_image import class_metadata
     from ocr_panoptic.predict.task import task_of
-    from ocr_panoptic.predict.trained_model import trained_config
+    from ocr_panoptic.predict.trained_model import build_trained_model, trained_model
 
     check_output_folder(output.parent, "The folder", f"Name another file than {output}.")
     # Export the unoptimized model in float32, since onnxruntime optimizes it again.
-    plain = ["TEST.OPTIMIZED", "False", "TEST.PRECISION", "float32", "MODEL.DEVICE", "cpu"]
-    cfg = trained_config(run, weights, [*opts, *plain])
+    plain = {"TEST.OPTIMIZED": False, "TEST.PRECISION": "float32", "MODEL.DEVICE": "cpu"}
+    cfg, start = trained_model(run, weights, {**overrides_of(opts), **plain})
     metadata, task = class_metadata(cfg), task_of(cfg)
     # Imported before the model is built, so that a missing package is reported at once.
     from ocr_panoptic.workbench.exporting import describe, export_onnx
 
-    model = build_trained_model(cfg)
+    model = build_trained_model(cfg, start)
     info = run_info(cfg, model)
     kept = "config_sha256", "weights_sha256", "ocr_panoptic", "detectron2", "torch"
     made = {key: info[key] for key in kept}

@@ -13,7 +13,7 @@ ground truth do not count in the PQ.
 import argparse
 from pathlib import Path
 
-from .arguments import CommandParser, check_arguments
+from .arguments import CommandParser, check_model_is_named
 
 
 def argument_parser() -> CommandParser:
@@ -27,19 +27,19 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
-    check_arguments(args)
+    check_model_is_named(args)
     from tabulate import tabulate
 
-    from ocr_panoptic.data.data_file import data_options
-    from ocr_panoptic.engine import load_config
+    from ocr_panoptic.data.data_file import read_data_files
     from ocr_panoptic.formats.files import write_text
     from ocr_panoptic.modeling.panoptic_merge import rules_of_config
-    from ocr_panoptic.predict.trained_model import trained_config
+    from ocr_panoptic.predict.trained_model import trained_model
     from ocr_panoptic.workbench.fitting.merge_fit import fit_merge, kept_predictions, rules_fragment
 
-    opts = [*data_options(args.data), *args.opts]
-    cfg = trained_config(args.config_file, args.weights, opts, needs_data=True)
-    kept, name = kept_predictions(cfg), cfg.DATASETS.TEST[0]
+    files = read_data_files(args.data)
+    model = trained_model(args.config_file, args.weights, args.opts, files=files, needs_data=True)
+    cfg = model.cfg
+    kept, name = kept_predictions(model), cfg.DATASETS.TEST[0]
     before, fits = fit_merge(kept, rules_of_config(cfg), args.folds)
     rows: list[tuple] = [("as it is", before, before, None, "")]
     for fit in fits:
@@ -54,9 +54,9 @@ def run(args: argparse.Namespace) -> None:
         return
     best = max(carried, key=lambda fit: fit.held_out)
     weights, file = Path(cfg.MODEL.WEIGHTS), Path(cfg.OUTPUT_DIR) / "merge.yaml"
-    merged = load_config(args.config_file, opts)  # not adapted to this machine
+    merged = cfg.clone()
+    del merged.MODEL["DEVICE"]  # the file is for any machine
     merged.MODEL.WEIGHTS = str(weights.resolve() if weights.is_file() else cfg.MODEL.WEIGHTS)
-    merged.OUTPUT_DIR = cfg.OUTPUT_DIR
     merged.MODEL.PANOPTIC_FPN.COMBINE.update(rules_fragment(best.rules))
     gain = f"PQ {before:.2f} -> {best.held_out:.2f} (cross-validated)"
     note = f"# Fitted to {len(kept.images)} images of {name}, {best.name}: {gain}.\n"

@@ -12,8 +12,14 @@ If the command was stopped, repeat it to continue. The exit status is 1 if an im
 """
 
 import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .arguments import CommandParser, check_arguments, path, positive
+from .arguments import CommandParser, check_model_is_named, path, positive
+
+if TYPE_CHECKING:
+    from ocr_panoptic.predict.sources import Inputs
+    from ocr_panoptic.predict.trained_model import TrainedModel
 
 LABELS = ("train", "dataset")
 
@@ -33,28 +39,28 @@ def argument_parser() -> CommandParser:
     parser.add_argument("--overlays", action="store_true", help="also draw the segments")
     parser.add_argument("--num-gpus", type=positive, default=1, help="processes on this machine")
     parser.add_model()
-    # engine.launch reads these; torchrun can predict on several machines.
-    parser.set_defaults(num_machines=1, machine_rank=0, dist_url="auto")
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
-    check_arguments(args)
+    check_model_is_named(args)
+    from ocr_panoptic.engine import launch
     from ocr_panoptic.formats.files import check_output_folder
     from ocr_panoptic.predict.sources import find_inputs
+    from ocr_panoptic.predict.trained_model import predicting, trained_model
 
-    args.inputs = find_inputs(args.input, args.output)
+    inputs = find_inputs(args.input, args.output)
     check_output_folder(args.output, "--output", "Name a folder that you can write.")
-    from ocr_panoptic.engine import launch
+    model = predicting(trained_model(args.config_file, args.weights, args.opts), args.opts)
+    words = model, inputs, args.output, args.labels, args.overlays
+    device = model.cfg.MODEL.DEVICE  # torchrun can predict on several machines
+    return launch(predict_here, args.num_gpus, args=words, device=device, imports=args.imports) or 0
 
-    return launch(predict_here, args) or 0
 
-
-def predict_here(args: argparse.Namespace) -> int:
+def predict_here(
+    model: "TrainedModel", inputs: "Inputs", output: Path, labels: str, overlays: bool
+) -> int:
     """Run the model on images in one of the command's processes; return the exit status."""
-    from ocr_panoptic.predict.trained_model import predicting_config
     from ocr_panoptic.workbench.predicting.run import predict_all
 
-    cfg = predicting_config(args.config_file, args.weights, args.opts)
-    missing = predict_all(cfg, args.inputs, args.output, args.labels, args.overlays)
-    return 1 if missing else 0
+    return 1 if predict_all(model, inputs, output, labels, overlays) else 0

@@ -11,7 +11,7 @@ import argparse
 
 from ocr_panoptic.errors import MissingFileError, UserError
 
-from .arguments import CommandParser, check_arguments, path, positive
+from .arguments import CommandParser, path, positive
 
 
 def argument_parser() -> CommandParser:
@@ -40,8 +40,7 @@ def run(args: argparse.Namespace) -> None:
     for flag, folder in (("predictions", args.predictions), ("offsets", args.offsets)):
         if folder and not folder.is_dir():
             raise MissingFileError(f"--{flag} {folder}: folder not found")
-    if args.weights:
-        check_arguments(args)
+    from ocr_panoptic.config.files import overrides_of
     from ocr_panoptic.predict.segfix import load_segfix_config
     from ocr_panoptic.predict.sources import find_inputs
     from ocr_panoptic.workbench.refining import refine
@@ -51,7 +50,8 @@ def run(args: argparse.Namespace) -> None:
     elif args.offsets:
         offsets = refine.stored_offsets(args.offsets)
     else:
-        cfg = load_segfix_config(args.config_file, [*args.opts, "MODEL.WEIGHTS", args.weights])
+        overrides = {**overrides_of(args.opts), "MODEL.WEIGHTS": repr(args.weights)}
+        cfg = load_segfix_config(args.config_file, overrides)
         items = find_inputs(args.images, args.output).items
         images = {item.name: item.source for item in items}
         offsets = refine.predicted_offsets(cfg, images)

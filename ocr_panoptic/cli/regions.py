@@ -11,7 +11,7 @@ OUTPUT_DIR/inference/<data set>/region_quality.json.
 
 import argparse
 
-from .arguments import CommandParser, check_arguments
+from .arguments import CommandParser, check_model_is_named
 
 
 def argument_parser() -> CommandParser:
@@ -21,15 +21,15 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
-    check_arguments(args)
+    check_model_is_named(args)
     from tabulate import tabulate
 
     from ocr_panoptic.evaluation.stored import evaluation_folder, write_results
-    from ocr_panoptic.predict.trained_model import trained_config
+    from ocr_panoptic.predict.trained_model import trained_model
     from ocr_panoptic.workbench.looking.region_quality import RegionQuality, measure_regions
 
-    cfg = trained_config(args.config_file, args.weights, args.opts, needs_data=True)
-    rows, run = measure_regions(cfg)
+    model = trained_model(args.config_file, args.weights, args.opts, needs_data=True)
+    cfg, (rows, run) = model.cfg, measure_regions(model)
     table = [[name, *row.values()] for name, row in rows.items()]
     header = ["class", *RegionQuality.COLUMNS]
     print(tabulate(table, headers=header, floatfmt=".1f", tablefmt="github"))

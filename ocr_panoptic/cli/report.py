@@ -11,7 +11,7 @@ curves.
 import argparse
 from pathlib import Path
 
-from .arguments import CommandParser, check_arguments, path, positive
+from .arguments import CommandParser, check_model_is_named, path, positive
 
 
 def argument_parser() -> CommandParser:
@@ -24,13 +24,13 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
-    check_arguments(args)
+    check_model_is_named(args)
     from ocr_panoptic.formats.files import write_text
-    from ocr_panoptic.predict.trained_model import trained_config
+    from ocr_panoptic.predict.trained_model import trained_model
     from ocr_panoptic.workbench.looking.run_report import build_report
 
-    cfg = trained_config(args.config_file, args.weights, args.opts, needs_data=True)
-    page = build_report(cfg, args.config_file, args.num_images, max(0, args.num_ranked))
-    output = args.output or Path(cfg.OUTPUT_DIR) / "index.html"
+    model = trained_model(args.config_file, args.weights, args.opts, needs_data=True)
+    page = build_report(model, args.config_file, args.num_images, max(0, args.num_ranked))
+    output = args.output or Path(model.cfg.OUTPUT_DIR) / "index.html"
     write_text(output, page)
     print(f"The report is {output} ({output.stat().st_size / 1e6:.1f} MB)")

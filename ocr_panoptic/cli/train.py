@@ -6,7 +6,6 @@ Train a model, or evaluate it with --eval-only. Detectron2's flags and torchrun 
     torchrun --nproc-per-node N -m ocr_panoptic train --config-file CONFIG ...
 """
 
-import argparse
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal
@@ -14,46 +13,19 @@ from typing import Any, Literal
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import as_list, path_argument
 
-from .arguments import CommandParser, check_arguments, check_weights
+from .arguments import CommandParser, RunOptions
 
 
 def argument_parser() -> CommandParser:
-    parser = CommandParser(__doc__)
+    parser = CommandParser(__doc__, RunOptions)
     parser.add_run()
     return parser
 
 
-def run(args: argparse.Namespace) -> None:
-    cfg = check_arguments(args)
-    if not (args.eval_only or args.resume):
-        check_weights(cfg.MODEL.WEIGHTS)
-    launched(args)
+def run(options: RunOptions) -> None:
+    from . import train_net
 
-
-def launched(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
-    """Train or evaluate in all processes; return the metrics (None if only child processes ran)."""
-    from ocr_panoptic.engine import launch
-
-    return launch(run_here, args)
-
-
-def run_here(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
-    """Train or evaluate in one of the run's processes; return the metrics in the main process."""
-    from ocr_panoptic.data.data_file import cache_folder
-    from ocr_panoptic.data.faults import faults_listed
-    from ocr_panoptic.engine import Trainer, setup
-    from ocr_panoptic.engine.setup import locked_folder
-    from ocr_panoptic.workbench.checking.run_check import check_start
-
-    with faults_listed(cache_folder() / "faults.txt"):
-        cfg, written = setup(args)
-        check_start(cfg, args.resume, training=not args.eval_only)
-    if args.eval_only:
-        return Trainer.evaluate(cfg)
-    with locked_folder(cfg.OUTPUT_DIR):
-        trainer = Trainer(cfg, written)
-        trainer.resume_or_load(resume=args.resume)
-        return trainer.train()
+    train_net.main(options)
 
 
 def train(
@@ -94,32 +66,34 @@ def train(
         FileNotFoundError, ValueError: an argument is wrong. The command prints the same message.
         SystemExit: Ctrl-C or SIGTERM ended the training, after a checkpoint was saved.
     """
-    config = path_argument("config", config)
-    args = function_arguments(argument_parser(), config, data, output, num_gpus, keys, resume)
-    args.overwrite, args.deterministic = overwrite, deterministic
-    return launched(args) or {}
+    options = options_of_call(path_argument("config", config), data, output, num_gpus, keys, resume)
+    options.overwrite, options.deterministic = overwrite, deterministic
+    from . import train_net
+
+    return train_net.main(options) or {}
 
 
-def function_arguments(
-    parser: argparse.ArgumentParser,
+def options_of_call(
     config: str | PathLike,
     data: str | PathLike | Sequence[str | PathLike],
     output: str | PathLike | None,
     num_gpus: int,
     keys: Mapping[str, Any],
     resume: bool | Literal["auto"] = False,
-) -> argparse.Namespace:
-    """Return a command's parsed arguments, made from the arguments of its Python function."""
-    from ocr_panoptic.config.files import options_of
+) -> RunOptions:
+    """Return the options that the arguments of a Python function stand for."""
+    from ocr_panoptic.config.files import quoted
 
     if not isinstance(num_gpus, int) or num_gpus < 1:
         raise UserError(f"num_gpus is {num_gpus!r}; expected a number of at least 1.")
     if resume not in (True, False, "auto"):
         raise UserError(f'resume is {resume!r}; expected True, False or "auto".')
-    args = parser.parse_args([])
-    args.config_file = path_argument("config", config) if str(config) else ""
-    args.data = list(map(str, as_list(data)))
     if output is not None:
         keys = {"OUTPUT_DIR": path_argument("output", output), **keys}
-    args.opts, args.num_gpus, args.resume = options_of(keys), num_gpus, resume
-    return args
+    return RunOptions(
+        config_file=path_argument("config", config) if str(config) else "",
+        data=list(map(str, as_list(data))),
+        opts=quoted(keys),
+        resume=resume,
+        num_gpus=num_gpus,
+    )

@@ -23,13 +23,13 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ocr_panoptic.data.data_file import data_options
+    from ocr_panoptic.data.data_file import read_data_files
 
-    data_options(args.data)  # refuse a missing file before PyTorch is imported
+    files = read_data_files(args.data)  # refuses a missing file before PyTorch is imported
     from ocr_panoptic.data.register import register_data_sets
     from ocr_panoptic.workbench.looking.data_view import write_data_page
 
-    register_data_sets(args.data, [args.dataset])
+    register_data_sets(files, [args.dataset])
     faults = write_data_page(args.dataset, args.output, args.num_images, args.workers)
     if faults:
         print(f"{len(faults)} faults; the page lists them")

@@ -1,31 +1,62 @@
-"""Read config files and command-line overrides, without importing PyTorch."""
+"""
+Find config files, and load them with the overrides of a command line or a Python call.
 
-import importlib.util
+The name of a packaged config is its path below ``configs/``, without ".yaml".
+"""
+
 import logging
 import math
 import os
 import re
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
-from fvcore.common.config import CfgNode
+from fvcore.common.config import CfgNode as FileNode
 
 from ocr_panoptic.errors import MissingFileError, UserError, did_you_mean
 from ocr_panoptic.formats.files import read_yaml
-from ocr_panoptic.formats.run_folder import CONFIG
+from ocr_panoptic.formats.run_folder import CONFIG, is_of_run
 
 from .keys import add_ocr_config
-from .names import SUFFIX, config_names, config_path
+
+if TYPE_CHECKING:
+    from detectron2.config import CfgNode
 
 logger = logging.getLogger(__name__)
 
-_NUMBER = re.compile(r"[+-]?(\d+|inf|infinity|nan)", re.IGNORECASE)
+_INSTALLED = Path(__file__).parents[1] / "configs"  # setup.py copies it from the repository
+FOLDER = _INSTALLED if _INSTALLED.is_dir() else Path(__file__).parents[2] / "configs"
+SUFFIX = ".yaml"
 WEIGHTS = (".pth", ".pkl", ".safetensors", ".onnx")
+_NUMBER = re.compile(r"[+-]?(\d+|inf|infinity|nan)", re.IGNORECASE)
+
+# Values of config keys by full name. As in Detectron2's command line, a string is parsed like a
+# Python value, so a string that must stay one has quotes of its own (see quoted()).
+Overrides = Mapping[str, Any]
 
 
-class _ConfigFile(CfgNode):
-    """A ``CfgNode`` that refuses to load URLs and YAML files with repeated keys."""
+def config_names() -> list[str]:
+    """Return the sorted names of all configs except the ``Base-...`` files that others include."""
+    names = (file.relative_to(FOLDER).with_suffix("") for file in FOLDER.rglob(f"*{SUFFIX}"))
+    return sorted(name.as_posix() for name in names if not name.name.startswith("Base-"))
+
+
+def config_path(name: str) -> Path:
+    """Return the path of the config ``name`` (".yaml" is optional); the file need not exist."""
+    return FOLDER / f"{name.removesuffix(SUFFIX)}{SUFFIX}"
+
+
+def config_purpose(name: str) -> str:
+    """Return the first sentence of the comment at the top of a config, or "" without a comment."""
+    lines = config_path(name).read_text(encoding="utf-8").splitlines()
+    comment = takewhile(lambda line: line.startswith("# "), lines)
+    return " ".join(line[2:] for line in comment).partition(". ")[0].removesuffix(".")
+
+
+class _ConfigFile(FileNode):
+    """A config that refuses to load URLs and YAML files with repeated keys."""
 
     @classmethod
     def _open_cfg(cls, filename: str) -> IO[str]:
@@ -38,53 +69,106 @@ class _ConfigFile(CfgNode):
         return open(filename, encoding="utf-8")
 
 
-def default_config() -> CfgNode:
-    """Return the default config, read from Detectron2's source without importing Detectron2."""
-    spec = importlib.util.find_spec("detectron2")
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError("No module named 'detectron2'", name="detectron2")
-    file = Path(spec.origin).parent / "config/defaults.py"
-    found = {"CN": CfgNode}
-    exec(file.read_text(encoding="utf-8").replace("from .config import", "# "), found)
-    add_ocr_config(found["_C"])
-    return found["_C"]
+def default_config() -> "CfgNode":
+    """Return Detectron2's default config with this project's keys."""
+    from detectron2.config import get_cfg  # imports PyTorch, which takes seconds
+
+    cfg = get_cfg()
+    add_ocr_config(cfg)
+    return cfg
 
 
-def merge_file(cfg: CfgNode, config_file: str, settings: Mapping[str, Any] | None = None) -> None:
+def load_config(
+    config_file: str,
+    overrides: Overrides | Sequence[Any] = (),
+    settings: Mapping[str, Any] | None = None,
+) -> "CfgNode":
     """
-    Merge a checkpoint's settings and then a config file into the default config ``cfg``.
+    Load a config from a file, with overrides, for this machine.
+
+    MODEL.TRUST_PICKLE has an effect only as an override, because a downloaded config must not
+    allow downloaded weights to run code. If nothing names a device, or if the config is a run's,
+    MODEL.DEVICE becomes a GPU if there is one, else the CPU.
 
     Args:
-        config_file: path or name of a config, or the folder of a run; "" merges no file.
-        settings: values of config keys in a checkpoint; unknown keys are skipped with a warning.
+        config_file: file, folder of a run, name of a packaged config, or "" for the defaults.
+        overrides: values of keys, or the same as a list KEY, VALUE, KEY, VALUE ...
+        settings: config values from a checkpoint, by key; they replace the defaults.
+
+    Returns:
+        the config, not yet frozen, without the values that depend on the data. If the overrides
+        set SOLVER.EPOCHS but not SOLVER.MAX_ITER, MAX_ITER is 0, so that it is later computed from
+        EPOCHS.
     """
-    if settings:
-        known = values_by_key(cfg)
-        if foreign := [key for key in settings if key not in known]:
-            logger.warning("The checkpoint's keys of another version are left out: %s", foreign)
-        own = {key: value for key, value in settings.items() if key in known}
-        _merge(cfg, own, " in the checkpoint")
-    if config_file:
-        file = find_config(config_file)
-        try:
-            content = values_by_key(_ConfigFile.load_yaml_with_base(file))
-        except (AssertionError, AttributeError, RecursionError, UserError) as e:
-            if isinstance(e, UserError) and not isinstance(e.__cause__, RecursionError):
-                raise
-            raise UserError(f"{file}: its _BASE_ cannot be read ({str(e) or type(e)})") from e
-        _merge(cfg, content, f" in {file}")
+    file = find_config(config_file) if config_file else ""
+    cfg = default_config()
+    cfg.MODEL.DEVICE = "auto"
+    _merge_settings(cfg, settings or {})
+    if file:
+        _merge_file(cfg, file)
+    if settings or is_of_run(file):
+        cfg.MODEL.DEVICE = "auto"  # this machine may lack the device of the training
+    if cfg.MODEL.TRUST_PICKLE:
+        logger.warning("MODEL.TRUST_PICKLE counts only on the command line or as an argument")
+        cfg.MODEL.TRUST_PICKLE = False
+    overrides = overrides_of(overrides)
+    merge_overrides(cfg, overrides)
+    if "SOLVER.EPOCHS" in overrides and "SOLVER.MAX_ITER" not in overrides and cfg.SOLVER.EPOCHS:
+        cfg.SOLVER.MAX_ITER = 0  # otherwise EPOCHS would have no effect
+    if cfg.MODEL.DEVICE == "auto":
+        import torch
+
+        cfg.MODEL.DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+    return cfg
 
 
-def merge_options(cfg: CfgNode, opts: Sequence[Any]) -> None:
-    """Merge overrides [KEY, VALUE, KEY, VALUE, ...] into a config."""
-    if flags := [opt for opt in map(str, opts) if opt.startswith("--")]:
+def overrides_of(words: Overrides | Sequence[Any]) -> dict[str, Any]:
+    """Return overrides as a dict, from a list KEY, VALUE, KEY, VALUE ... or from a dict."""
+    if isinstance(words, Mapping):
+        return dict(words)
+    if flags := [word for word in map(str, words) if word.startswith("--")]:
         raise UserError(f"{' '.join(flags)}: flags stand before the first KEY VALUE")
-    if joined := [opt for opt in map(str, opts[::2]) if re.match(r"[A-Z][\w.]*=", opt)]:
+    if joined := [word for word in map(str, words[::2]) if re.match(r"[A-Z][\w.]*=", word)]:
         raise UserError(f"{joined[0]:.100}: a KEY and its VALUE are two words, without =")
-    if len(opts) % 2:
-        raise UserError(f"Overrides come as KEY VALUE pairs, but these are {len(opts)}: {opts}")
-    _merge(cfg, dict(zip(opts[::2], opts[1::2])))
+    if len(words) % 2:
+        raise UserError(f"Overrides come as KEY VALUE pairs, but these are {len(words)}: {words}")
+    return dict(zip(words[::2], words[1::2]))
+
+
+def quoted(keys: Mapping[str, Any]) -> dict[str, str]:
+    """Return the values of a Python call as overrides: strings in quotes, so that "1" stays one."""
+    values = {}
+    for key, value in keys.items():
+        if isinstance(value, Path):
+            value = str(value)
+        elif hasattr(value, "tolist"):  # numbers and arrays of NumPy and PyTorch
+            value = value.tolist()
+        values[key] = repr(value)
+    return values
+
+
+def merge_overrides(cfg: "CfgNode", overrides: Overrides) -> None:
+    """Merge overrides into a config; in paths, ~ becomes the home directory."""
+    _merge(cfg, overrides)
     cfg.OUTPUT_DIR, cfg.MODEL.WEIGHTS = map(os.path.expanduser, (cfg.OUTPUT_DIR, cfg.MODEL.WEIGHTS))
+
+
+def _merge_settings(cfg: "CfgNode", settings: Mapping[str, Any]) -> None:
+    """Merge a checkpoint's settings; skip unknown keys with a warning."""
+    known = values_by_key(cfg)
+    if foreign := [key for key in settings if key not in known]:
+        logger.warning("The checkpoint's keys of another version are left out: %s", foreign)
+    _merge(cfg, {k: v for k, v in settings.items() if k in known}, " in the checkpoint")
+
+
+def _merge_file(cfg: "CfgNode", file: str) -> None:
+    try:
+        content = values_by_key(_ConfigFile.load_yaml_with_base(file))
+    except (AssertionError, AttributeError, RecursionError, UserError) as e:
+        if isinstance(e, UserError) and not isinstance(e.__cause__, RecursionError):
+            raise
+        raise UserError(f"{file}: its _BASE_ cannot be read ({str(e) or type(e)})") from e
+    _merge(cfg, content, f" in {file}")
 
 
 def are_weights(name: str) -> bool:
@@ -102,7 +186,7 @@ def check_weights_file(path: str) -> None:
         )
 
 
-def _merge(cfg: CfgNode, values: Mapping[str, Any], place: str = "") -> None:
+def _merge(cfg: "CfgNode", values: Mapping[str, Any], place: str = "") -> None:
     known = values_by_key(cfg)
     for key, value in values.items():
         if cfg.key_is_deprecated(key):
@@ -153,18 +237,6 @@ def find_config(config: str) -> str:
     fix = hint or " Name a file, the folder of a run, or what `ocr-panoptic configs` lists."
     what = "is not a file" if os.path.exists(config) else "does not exist"
     raise MissingFileError(f"The config {config} {what}.{fix}")
-
-
-def options_of(keys: Mapping[str, Any]) -> list[str]:
-    """Return config overrides [KEY, VALUE, ...]; strings are quoted, so that "1" stays a string."""
-    options = []
-    for key, value in keys.items():
-        if isinstance(value, Path):
-            value = str(value)
-        elif hasattr(value, "tolist"):  # numbers and arrays of NumPy and PyTorch
-            value = value.tolist()
-        options += [key, repr(value)]
-    return options
 
 
 def values_by_key(cfg: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -125,8 +125,10 @@ def read_data_file(path: str | os.PathLike) -> DataFile:
     return DataFile(path, content["name"], kind, splits, content.get("channels", 3), classes)
 
 
-def read_data_files(paths: DataFiles) -> list[DataFile]:
-    """Read data files; a file that is listed twice is returned once."""
+def read_data_files(paths: DataFiles | list[DataFile]) -> list[DataFile]:
+    """Read data files that are not read yet; a file that is listed twice is returned once."""
+    if isinstance(paths, list) and all(isinstance(path, DataFile) for path in paths):
+        return paths
     read = map(read_data_file, as_list(paths))
     return list({file.path: file for file in read}.values())
 
@@ -208,17 +210,16 @@ def write_data_file(
     write_text(path, text)
 
 
-def data_options(files: DataFiles) -> list:
-    """Return the config overrides [KEY, VALUE, ...] for training and testing on data files."""
-    described = read_data_files(files)
+def data_options(described: Sequence[DataFile]) -> dict[str, tuple[str, ...]]:
+    """Return the overrides of config keys for training and testing on data files."""
     if not described:
-        return []
+        return {}
     train, val = (
         tuple(file.data_set(split) for file in described if split in file.splits)
         for split in (TRAIN, VAL)
     )
     paths = tuple(str(file.path) for file in described)
-    return ["DATASETS.FILES", paths, "DATASETS.TRAIN", train, "DATASETS.TEST", val]
+    return {"DATASETS.FILES": paths, "DATASETS.TRAIN": train, "DATASETS.TEST": val}
 
 
 def datasets_root() -> Path:

@@ -11,6 +11,7 @@ from ocr_panoptic.errors import MissingFileError, UserError, did_you_mean
 from ocr_panoptic.formats.files import printable
 
 from .data_file import (
+    DataFile,
     DataFiles,
     datasets_root,
     files_below_root,
@@ -67,7 +68,7 @@ def register(
 
 
 def register_data_sets(
-    files: DataFiles,
+    files: DataFiles | list[DataFile],
     wanted: Collection[str] | None = None,
     classes: Mapping[str, Any] | None = None,
     *,

@@ -1,9 +1,9 @@
-"""Run a command in this process, in a new process for each GPU, or in torchrun's processes."""
+"""Run a function in this process, in a new process for each GPU, or in torchrun's processes."""
 
-import argparse
 import gc
+import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -12,47 +12,70 @@ from detectron2.engine import launch as detectron2_launch
 from detectron2.utils import comm
 from torch.multiprocessing import ProcessExitedException
 
-from ocr_panoptic.config.unread import load_arguments
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.program import run_program
 
 from .hooks import Stopped
 
 
-def launch(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) -> Any:
-    """Run ``main(args)`` in every process; return the result (None if only child processes ran)."""
+def launch(
+    main: Callable[..., Any],
+    num_gpus: int = 1,
+    num_machines: int = 1,
+    machine_rank: int = 0,
+    dist_url: str = "auto",
+    *,
+    args: Sequence[Any] = (),
+    device: str,
+    imports: Sequence[str] = (),
+) -> Any:
+    """
+    Run ``main(*args)`` in every process; return the result (None if only child processes ran).
+
+    Args:
+        num_gpus: number of processes on this machine; torchrun's own number replaces it.
+        num_machines, machine_rank, dist_url: as for Detectron2's ``launch``.
+        device: device of the model; torchrun's processes use its kind, "cuda" or "cpu".
+        imports: modules that new processes import first.
+    """
     gpus, env = torch.cuda.device_count(), os.environ
     if "TORCHELASTIC_RUN_ID" in env:  # torchrun has started this process
-        on_gpu = gpus > 0 and load_arguments(args).MODEL.DEVICE != "cpu"
+        on_gpu = gpus > 0 and device != "cpu"
         if on_gpu:
             torch.cuda.set_device(int(env["LOCAL_RANK"]))
         dist.init_process_group("nccl" if on_gpu else "gloo")
         comm.create_local_process_group(int(env["LOCAL_WORLD_SIZE"]))
-        return _run_and_leave(main, args)
-    if args.num_gpus * args.num_machines == 1:
-        return main(args)
-    if args.num_gpus > gpus:
+        return _run_and_leave(main, *args)
+    if num_gpus * num_machines == 1:
+        return main(*args)
+    if num_gpus > gpus:
         raise UserError(
-            f"--num-gpus is {args.num_gpus}, but torch sees {gpus} GPU(s) on this machine. "
+            f"--num-gpus is {num_gpus}, but torch sees {gpus} GPU(s) on this machine. "
             "torchrun can start several processes on a CPU: torchrun --nproc-per-node N -m "
             "ocr_panoptic ..."
         )
     try:
         return detectron2_launch(
             run_program,
-            args.num_gpus,
-            args.num_machines,
-            args.machine_rank,
-            args.dist_url,
-            args=(_run_and_leave, main, args),
+            num_gpus,
+            num_machines,
+            machine_rank,
+            dist_url,
+            args=(_run_in_new_process, imports, main, *args),
         )
     except ProcessExitedException as e:  # the process has reported its error
         raise SystemExit(e.exit_code if e.exit_code > 0 else 128 - e.exit_code) from e
 
 
-def _run_and_leave(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) -> Any:
+def _run_in_new_process(imports: Sequence[str], main: Callable[..., Any], *args: Any) -> Any:
+    for name in imports:
+        importlib.import_module(name)
+    return _run_and_leave(main, *args)
+
+
+def _run_and_leave(main: Callable[..., Any], *args: Any) -> Any:
     try:
-        result = main(args)
+        result = main(*args)
     except Stopped:
         leave_process_group()
         raise

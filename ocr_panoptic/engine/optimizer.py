@@ -1,7 +1,5 @@
 """Build optimizers with separate learning rates for heads and layers; build LR schedules."""
 
-import logging
-import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,15 +9,8 @@ from detectron2.solver import LRScheduler, get_default_optimizer_params
 from detectron2.solver.build import reduce_param_groups
 from torch import nn
 
-from ocr_panoptic.data.training_stream import training_records
-from ocr_panoptic.errors import UserError
-
 if TYPE_CHECKING:
     from ocr_panoptic.modeling.timm_backbone import Training
-
-LEAST_PERIOD = 20  # minimum iterations between two evaluations that TEST.EVALUATIONS plans
-
-logger = logging.getLogger(__name__)
 
 
 def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
@@ -79,38 +70,6 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
         weight_decay=solver.WEIGHT_DECAY,
         **way,
     )
-
-
-def complete_schedule(cfg: CfgNode) -> None:
-    """
-    Fill in the schedule of a config whose data sets are registered.
-
-    - If SOLVER.MAX_ITER is 0, it is computed from SOLVER.EPOCHS, and the warm-up is limited to a
-      tenth of MAX_ITER.
-    - Fractions of MAX_ITER in SOLVER.STEPS are converted to iterations.
-    - If TEST.EVAL_PERIOD is 0, it is set so that the training has TEST.EVALUATIONS evaluations,
-      or fewer if the training is short.
-    """
-    solver = cfg.SOLVER
-    if not solver.MAX_ITER:
-        if not solver.EPOCHS:
-            raise UserError("SOLVER.MAX_ITER and SOLVER.EPOCHS are both 0: set either.")
-        images = len(training_records(cfg))
-        solver.MAX_ITER = math.ceil(solver.EPOCHS * images / solver.IMS_PER_BATCH)
-        solver.WARMUP_ITERS = min(solver.WARMUP_ITERS, solver.MAX_ITER // 10)
-    if solver.WARMUP_ITERS >= solver.MAX_ITER:
-        logger.warning(
-            "SOLVER.WARMUP_ITERS is %d and SOLVER.MAX_ITER %d: the learning rate never reaches "
-            "SOLVER.BASE_LR. Set WARMUP_ITERS to a tenth of MAX_ITER.",
-            solver.WARMUP_ITERS,
-            solver.MAX_ITER,
-        )
-    solver.STEPS = tuple(
-        round(step * solver.MAX_ITER) if isinstance(step, float) else step for step in solver.STEPS
-    )
-    if cfg.TEST.EVALUATIONS and not cfg.TEST.EVAL_PERIOD:
-        evaluations = max(1, min(cfg.TEST.EVALUATIONS, solver.MAX_ITER // LEAST_PERIOD))
-        cfg.TEST.EVAL_PERIOD = math.ceil(solver.MAX_ITER / evaluations)
 
 
 def build_schedule(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> LRScheduler:

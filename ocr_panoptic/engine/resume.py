@@ -1,7 +1,7 @@
-"""Find the iteration at which a resumed run continues, and the state that the run restores."""
+"""Compare a resumed run with the saved one: its position, settings and optimizer."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import yaml
@@ -9,51 +9,17 @@ from detectron2.config import CfgNode
 from detectron2.utils import comm
 from torch import nn
 
-from ocr_panoptic.checkpoint.checkpointer import last_checkpoint
-from ocr_panoptic.checkpoint.reading import read_checkpoint
 from ocr_panoptic.config.files import values_by_key
-from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.errors import UserError
 
-Resume = bool | Literal["auto"]  # "auto" resumes if there is a checkpoint
 # Keys that a resumed run does not read, or takes from the saved run.
 NOT_COMPARED = {"OUTPUT_DIR", "MODEL.WEIGHTS", "SEED", "VERSION"}
 
 
-def find_checkpoint(folder: str, resume: Resume) -> str:
-    """
-    Return the path of the last complete checkpoint in a run's folder, or "" to start a new run.
-
-    Raises:
-        MissingFileError: ``resume`` is True, but the folder has no checkpoint.
-    """
-    file = last_checkpoint(folder) if resume else ""
-    if resume is True and not file:
-        raise MissingFileError(
-            f"--resume found no checkpoint in OUTPUT_DIR={folder}, or only those of an earlier "
-            "training. Set OUTPUT_DIR to the run to resume, or start a run with --resume auto."
-        )
-    return file
-
-
-def saved_state(file: str, *, trust_pickle: bool = False) -> dict[str, Any]:
-    """
-    Return a checkpoint's training state, the saved result of :meth:`.Trainer.state_dict`.
-
-    The entry "config" is parsed into nested mappings.
-    """
-    state = read_checkpoint(file, trust_pickle=trust_pickle, mmap=True).get("trainer")
-    if not isinstance(state, dict) or "_trainer" not in state:
-        raise UserError(
-            f"{file} has weights, but not the state of training that --resume needs. Start "
-            f"another run from them: MODEL.WEIGHTS {file} and another OUTPUT_DIR."
-        )
-    return {**state, "config": yaml.safe_load(state["config"])}
-
-
-def position_after(cfg: CfgNode, state: Mapping[str, Any]) -> tuple[int, int]:
+def position_after(cfg: CfgNode, progress: Mapping[str, Any]) -> tuple[int, int]:
     """Return a run's next iteration, and the number of images trained on so far."""
-    iteration, batch = state["iteration"] + 1, cfg.SOLVER.IMS_PER_BATCH
-    saved, images = state["config"]["SOLVER"], state["images"]
+    iteration, batch = progress["iteration"] + 1, cfg.SOLVER.IMS_PER_BATCH
+    saved, images = progress["config"]["SOLVER"], progress["images"]
     if saved.get("OPTIMIZER", cfg.SOLVER.OPTIMIZER) != cfg.SOLVER.OPTIMIZER:
         raise UserError(
             f"SOLVER.OPTIMIZER is {cfg.SOLVER.OPTIMIZER}, and the checkpoint has the state of "
@@ -77,9 +43,9 @@ def position_after(cfg: CfgNode, state: Mapping[str, Any]) -> tuple[int, int]:
     return iteration, images
 
 
-def differences(cfg: CfgNode, state: Mapping[str, Any]) -> str:
+def differences(cfg: CfgNode, progress: Mapping[str, Any]) -> str:
     """Return, as one line, the settings that have changed since the saved run, or ""."""
-    saved = values_by_key(state["config"]) | {"processes": state["processes"]}
+    saved = values_by_key(progress["config"]) | {"processes": progress["processes"]}
     now = values_by_key(yaml.safe_load(cfg.dump())) | {"processes": comm.get_world_size()}
     return ", ".join(
         f"{key} {value} (was {saved[key]})"

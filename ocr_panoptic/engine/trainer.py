@@ -1,81 +1,281 @@
-"""The trainer that ``ocr-panoptic train`` and ``ocr-panoptic evaluate`` use."""
+"""
+Detectron2's trainer with exact resume, gradient accumulation, weight averaging and safe files.
+
+``train_net.py`` adds this project's data and evaluators to it.
+"""
 
 import logging
-from functools import partial
+import weakref
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from detectron2.config import CfgNode
-from detectron2.data import build_detection_test_loader
-from detectron2.evaluation import DatasetEvaluator, verify_results
+from detectron2.engine import DefaultTrainer, TrainerBase, create_ddp_model, hooks
+from detectron2.evaluation import verify_results
 from detectron2.utils import comm
 from detectron2.utils.events import EventWriter
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader
 
-from ocr_panoptic.data.training_stream import end_if_an_image_is_lost, explained_workers
-from ocr_panoptic.evaluation.build import build_evaluator
+from ocr_panoptic.checkpoint.checkpointer import NO_CHECKPOINT, SafeCheckpointer, newest_whole
+from ocr_panoptic.checkpoint.settings import check_settings, settings_of
+from ocr_panoptic.checkpoint.start import Resume, Start, find_start
+from ocr_panoptic.data.training_stream import TrainingStream, explained_workers, run_seed
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.stored import evaluation_folder, write_evaluation
 from ocr_panoptic.formats.files import write_text
-from ocr_panoptic.formats.run_folder import CONFIG
-from ocr_panoptic.predict.run_info import machine_name, portable, run_info
-from ocr_panoptic.predict.segfix import refined_by_segfix, segfix_config
-from ocr_panoptic.predict.single_image import with_segfix_input
+from ocr_panoptic.formats.run_folder import CONFIG, write_classes, write_config
+from ocr_panoptic.modeling.build import build_model
+from ocr_panoptic.predict.identity import check_classes_of, check_settings_of, identity_of_run
+from ocr_panoptic.predict.run_info import machine_name, run_info
+from ocr_panoptic.predict.segfix import refined_by_segfix
 from ocr_panoptic.predict.task import task_of
 from ocr_panoptic.predict.trained_model import build_trained_model, deployed
+from ocr_panoptic.seeding import seed_generators
 
+from .best_model import BestModel
+from .hooks import Averaging, Checkpoints, EndedEarly, Evaluation, PreciseBN, StopOnSignal
 from .loggers import RunLogger
-from .resume import Resume
-from .training import ResumableTrainer
+from .optimizer import build_optimizer, build_schedule
+from .resume import continued_optimizer, differences, parameter_names, position_after
+from .step import AccumulatingTrainer, build_clipping
 
 logger = logging.getLogger(__name__)
 
 
-class Trainer(ResumableTrainer):
+class ResumableTrainer(DefaultTrainer):
     """
-    A resumable trainer that also evaluates models and writes the result files.
+    A ``DefaultTrainer`` that saves its state when a signal ends the run, and resumes exactly.
 
-    Evaluations use a faster copy of the model. The trainer also logs to the services that LOGGERS
-    names.
+    It can also train in several CPU processes, accumulate gradients, use layer-wise learning rates,
+    average weights, and log to the services that LOGGERS names. Evaluations use a faster copy of
+    the model, and write the result files. Subclasses choose data and evaluators.
+
+    Attributes:
+        seed: seed of the random numbers and the image order; after a resume, the saved run's seed.
     """
 
-    def __init__(self, cfg: CfgNode, written: str = ""):
+    build_model = staticmethod(build_model)
+    build_optimizer = staticmethod(build_optimizer)
+    build_lr_scheduler = staticmethod(build_schedule)
+
+    def __init__(self, cfg: CfgNode):
+        """Build the model, optimizer, data loader and hooks of a completed config."""
+        TrainerBase.__init__(self)  # DefaultTrainer.__init__ cannot use several CPU processes
+        self._unscaled = cfg
+        self.cfg = cfg = DefaultTrainer.auto_scale_workers(cfg, comm.get_world_size())
+        solver = cfg.SOLVER
         self.loggers = [RunLogger(name, cfg) for name in cfg.LOGGERS if comm.is_main_process()]
-        super().__init__(cfg, written)
+        self.max_iter = solver.MAX_ITER
+        self.seed = run_seed(cfg)
+        self._start_images = 0  # images that all processes together had trained on before
+        model = self.build_model(cfg)
+        optimizer = self.build_optimizer(cfg, model)
+        loader = self.build_train_loader(_seeded(cfg, self.seed))
+        if solver.AMP.ENABLED:  # channels-last makes half precision faster, also on a CPU
+            model.to(memory_format=torch.channels_last)
+        self._trainer = AccumulatingTrainer(
+            create_ddp_model(
+                model,
+                broadcast_buffers=False,
+                gradient_as_bucket_view=True,
+                device_ids=[comm.get_local_rank()] if cfg.MODEL.DEVICE.startswith("cuda") else None,
+            ),
+            loader,
+            optimizer,
+            steps=solver.ACCUMULATION_STEPS,
+            amp=solver.AMP.ENABLED,
+            precision=solver.AMP.PRECISION,
+            gather_period=min(solver.GATHER_METRIC_PERIOD, log_period(self.max_iter)),
+            clip=build_clipping(cfg, optimizer),
+        )
+        self.scheduler = self.build_lr_scheduler(cfg, optimizer)
+        self._identity = identity_of_run(self._unscaled)
+        # The average starts at the current weights, which are equal in all processes.
+        self.averaging = Averaging(model, cfg.MODEL.EMA.DECAY) if cfg.MODEL.EMA.ENABLED else None
+        self.evaluated_model = self.averaging.module if self.averaging else model  # and saved
+        self.checkpointer = SafeCheckpointer(
+            model,
+            cfg.OUTPUT_DIR,
+            trust_pickle=cfg.MODEL.TRUST_PICKLE,
+            min_share=cfg.MODEL.WEIGHTS_MIN_SHARE,
+            average=self.averaging and self.averaging.module,
+            identity=self._identity,
+            by_class=cfg.MODEL.WEIGHTS_BY_CLASS,
+            trainer=weakref.proxy(self),
+        )
+        best = cfg.TEST.BEST_CHECKPOINT
+        self.best = BestModel(self.checkpointer, best) if best else None
+        self.register_hooks(self.build_hooks())
+
+    def build_hooks(self) -> list[hooks.HookBase | None]:
+        cfg, period = self.cfg, self.cfg.TEST.EVAL_PERIOD
+        precise_bn = checkpoints = writer = None
+        if cfg.TEST.PRECISE_BN.ENABLED:
+            own = _seeded(cfg, self.seed)
+            own.DATALOADER.NUM_WORKERS = 0
+            loader, images = self.build_train_loader(own), cfg.TEST.PRECISE_BN.NUM_ITER
+            precise_bn = PreciseBN(period, self.evaluated_model, loader, images)
+        if comm.is_main_process():
+            checkpoints = Checkpoints(self.checkpointer, cfg, self.evaluated_model)
+            writer = hooks.PeriodicWriter(self.build_writers(), log_period(self.max_iter))
+        self.stopping = StopOnSignal(checkpoints)
+        return [
+            hooks.IterationTimer(),
+            hooks.LRScheduler(),
+            self.averaging,  # before the hooks that read the average
+            precise_bn,  # before the checkpoints, as it changes the model
+            checkpoints,
+            self.stopping,
+            Evaluation(period, self._evaluate, self.best, cfg.TEST.PATIENCE),
+            writer,
+        ]
 
     def build_writers(self) -> list[EventWriter]:
         return [*super().build_writers(), *self.loggers]
 
-    def resume_or_load(self, resume: Resume = True) -> None:
-        super().resume_or_load(resume)
+    def resume_or_load(self, resume: Resume | Start = True) -> None:
+        """
+        Load the last checkpoint in OUTPUT_DIR if ``resume``, else the weights in MODEL.WEIGHTS.
+
+        From a checkpoint, the training continues with the next iteration. If loading fails,
+        OUTPUT_DIR stays unchanged; otherwise the run's config and classes are written there.
+
+        Args:
+            resume: whether to resume; or the start itself, if it has been found already.
+        """
+        cfg, checkpointer, start = self.cfg, self.checkpointer, resume
+        if not isinstance(start, Start):
+            start = find_start(cfg, start)
+        start = comm.all_gather(start)[0]  # the same in all processes
+        if start.progress:
+            self.start_iter, self._start_images = position_after(cfg, start.progress)
+            if changed := differences(cfg, start.progress):
+                logger.warning("Settings that differ from the saved run: %s", changed)
+        else:
+            check_settings_of(start, cfg, strict=False)
+            check_classes_of(start, cfg.DATASETS.TRAIN, strict=False)
+        checkpointer.load(start.weights, checkpointables=None if start.progress else [])
+        if self.averaging and not start.progress:
+            self.averaging.begin()
+        if self.best and start.progress:
+            self.best.resume()
+        check_settings(cfg, checkpointer.record, strict=False)
+        checkpointer.record = checkpointer.record and settings_of(cfg, checkpointer.record)
+        if comm.is_main_process():
+            self._begin_folder(is_new=start.progress is None)
+        if isinstance(self.data_loader, TrainingStream):  # other loaders start at the first image
+            self.data_loader.seen = self._start_images
         for service in self.loggers:
             service.open(resumed=self.start_iter > 0)
         logger.info("%s", start_summary(self))
 
+    def _begin_folder(self, is_new: bool) -> None:
+        """Write the run's config and classes to OUTPUT_DIR, and end a former run there."""
+        cfg, checkpointer = self.cfg, self.checkpointer
+        former = newest_whole(cfg.OUTPUT_DIR) if is_new else ""
+        if former:
+            checkpointer.tag_last_checkpoint(NO_CHECKPOINT)
+            if self.best:
+                self.best.path.unlink(missing_ok=True)
+        write_config(cfg.OUTPUT_DIR, self._unscaled.dump(), keep_former=bool(former))
+        write_classes(cfg.OUTPUT_DIR, self._identity["classes"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state that a resumed run needs besides the weights."""
+        iteration = self._trainer.iter  # the last iteration; self.iter is 1 more after the training
+        done = iteration + 1 - self.start_iter
+        state = {
+            "iteration": iteration,
+            "images": self._start_images + done * self.cfg.SOLVER.IMS_PER_BATCH,
+            "seed": self.seed,
+            "processes": comm.get_world_size(),
+            "config": self.cfg.dump(),
+            "parameters": parameter_names(self.checkpointer.model, self.optimizer),
+            "_trainer": self._trainer.state_dict(),
+        }
+        if self.averaging:  # then the file's model is the average
+            state["trained_weights"] = self.checkpointer.model.state_dict()
+        return state
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """
+        Load the training state of a checkpoint whose weights are already loaded.
+
+        Only the momenta, loss scale, seed and, if weights are averaged, the unaveraged weights come
+        from ``state_dict``; everything else follows the current config.
+        """
+        fit, model = self.checkpointer.fit, self.checkpointer.model
+        if fit and (fit.faults or fit.unused):
+            raise UserError(
+                "The run cannot be resumed with this config, whose model is different: "
+                f"{len(fit.faults) + len(fit.unused)} tensors differ.{fit.listing(3)}"
+            )
+        if self.averaging:
+            self.averaging.begin()
+        if "trained_weights" in state_dict:
+            model.load_state_dict(state_dict["trained_weights"])
+        saved, iteration = state_dict["_trainer"], self.start_iter
+        names = parameter_names(model, self.optimizer)
+        momenta = continued_optimizer(
+            saved["optimizer"], state_dict["parameters"], names, self.optimizer
+        )
+        self._trainer.load_state_dict({**saved, "optimizer": momenta, "iteration": iteration - 1})
+        self.scheduler.last_epoch = iteration
+        self.scheduler._last_lr = self.scheduler.get_lr()
+        for group, rate in zip(self.optimizer.param_groups, self.scheduler._last_lr):
+            group["lr"] = rate
+        if self.seed != state_dict["seed"]:
+            self.seed = state_dict["seed"]
+            cfg = _seeded(self.cfg, self.seed)
+            self._trainer.reset_data_loader(lambda: self.build_train_loader(cfg))
+
+    def train(self) -> dict | None:
+        """
+        Run the training; if a signal arrives, save a checkpoint and exit.
+
+        Returns:
+            last results of :meth:`test`, or None if nothing was evaluated
+
+        Raises:
+            FloatingPointError: a loss or a weight is infinite or NaN. Such weights are not saved.
+            SystemExit: a signal ended the run; the status is 128 + the signal's number.
+        """
+        try:
+            with self.stopping.listening(), explained_workers(), suppress(EndedEarly):
+                super().train()
+            return getattr(self, "_last_eval_results", None)
+        except FloatingPointError as e:
+            last = self.checkpointer.get_checkpoint_file() or "none"
+            raise FloatingPointError(
+                f"{e}\nThe last whole checkpoint is {last}. Try SOLVER.BASE_LR below "
+                f"{self.cfg.SOLVER.BASE_LR:g}, a longer SOLVER.WARMUP_ITERS, "
+                "SOLVER.CLIP_GRADIENTS.ENABLED True or, with mixed precision, SOLVER.AMP.PRECISION "
+                "bfloat16."
+            ) from e
+
+    def run_step(self) -> None:
+        seed_generators(self.seed, comm.get_rank(), self.iter)
+        super().run_step()
+
+    def _evaluate(self) -> dict:
+        with self.stopping.at_once():  # a checkpoint has just been saved
+            saved = self.checkpointer.get_checkpoint_file()
+            self._last_eval_results = self.test(self.cfg, self.evaluated_model, weights=saved)
+        if self.best and comm.is_main_process():
+            self.best.update(self._last_eval_results, self._trainer.iter)
+        return self._last_eval_results
+
     @classmethod
-    def evaluate(cls, cfg: CfgNode) -> dict:
+    def evaluate(cls, cfg: CfgNode, start: Start | None = None) -> dict:
         """Evaluate MODEL.WEIGHTS; exit if the results differ from TEST.EXPECTED_RESULTS."""
-        results = cls.test(cfg, build_trained_model(cfg))
+        results = cls.test(cfg, build_trained_model(cfg, start))
         if comm.is_main_process():
             verify_results(cfg, results)
         return results
-
-    @classmethod
-    def build_test_loader(cls, cfg: CfgNode, dataset_name: str) -> DataLoader:
-        mapper = task_of(cfg).mapper(cfg, False)
-        if segfix_cfg := segfix_config(cfg):
-            mapper = partial(with_segfix_input, mapper, segfix_cfg)
-        loader = build_detection_test_loader(cfg, dataset_name, mapper=mapper)
-        loader.worker_init_fn = end_if_an_image_is_lost
-        return loader
-
-    @classmethod
-    def build_evaluator(cls, cfg: CfgNode, dataset_name: str) -> DatasetEvaluator:
-        folder = evaluation_folder(cfg.OUTPUT_DIR, dataset_name)
-        evaluator = task_of(cfg).evaluator or build_evaluator
-        return evaluator(cfg, dataset_name, folder)
 
     @classmethod
     def test(
@@ -107,14 +307,29 @@ class Trainer(ResumableTrainer):
             torch.backends.cudnn.benchmark = benchmark
         if comm.is_main_process():
             names, run = cfg.DATASETS.TEST, run_info(cfg, model, weights)
+            evaluated = cfg.clone()
+            evaluated.defrost()
+            evaluated.MODEL.WEIGHTS = run["weights"]
             for name in names:
                 folder = evaluation_folder(cfg.OUTPUT_DIR, name)
                 write_evaluation(results if len(names) == 1 else results[name], folder, run)
-                write_text(folder / CONFIG, portable(cfg, run["weights"]).dump())
+                write_text(folder / CONFIG, evaluated.dump())
         return results
 
 
-def start_summary(trainer: Trainer) -> str:
+def log_period(max_iter: int) -> int:
+    """Return the number of iterations between two log lines: 20, or fewer in a short run."""
+    return max(1, min(20, max_iter // 20))
+
+
+def _seeded(cfg: CfgNode, seed: int) -> CfgNode:
+    cfg = cfg.clone()
+    cfg.defrost()
+    cfg.SEED = seed
+    return cfg
+
+
+def start_summary(trainer: ResumableTrainer) -> str:
     """Return the first lines of a training log: data, model, weights, schedule and device."""
     cfg, checkpointer, start = trainer.cfg, trainer.checkpointer, trainer.start_iter
     solver, head, model = cfg.SOLVER, cfg.MODEL.SEM_SEG_HEAD.NAME, checkpointer.model

@@ -81,7 +81,7 @@ def path_argument(name: str, value: Any) -> str:
     return str(value)
 
 
-def as_list(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str | os.PathLike]:
+def as_list(paths: object) -> list[str | os.PathLike]:
     """Return one or several paths as a list; raise UserError for anything that is not a path."""
     if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable):
         paths = [paths]

@@ -23,6 +23,12 @@ CONFIG = "config.yaml"
 CLASSES = "classes.json"
 
 
+def is_of_run(config_file: str) -> bool:
+    """Return whether a config file is the config.yaml of a training or an evaluation."""
+    path = Path(config_file)
+    return path.name == CONFIG and path.with_name("metrics.json").is_file()
+
+
 def write_config(output_dir: str | os.PathLike, text: str, *, keep_former: bool) -> None:
     """
     Write the config of a training run, in YAML.

@@ -14,14 +14,15 @@ from detectron2.structures import Boxes
 from torch import Tensor, nn
 
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.layers.sync_norms import fit_sync_norms
 
 from .features import check_features
 from .panoptic_merge import MergeRules, rules_of_config
 
 
 def build_model(cfg: CfgNode) -> nn.Module:
-    """Build the network of a config on MODEL.DEVICE."""
-    return build_network(cfg).to(cfg.MODEL.DEVICE)
+    """Build the network of a config on MODEL.DEVICE, with batch norms for its processes."""
+    return fit_sync_norms(build_network(cfg), cfg.MODEL.DEVICE).to(cfg.MODEL.DEVICE)
 
 
 def build_network(cfg: CfgNode) -> nn.Module:

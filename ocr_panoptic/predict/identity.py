@@ -1,18 +1,17 @@
-"""The identity of a checkpoint: the settings and classes that its weights were trained with."""
+"""Compare a config and its data with the training that made the weights."""
 
 import itertools
 import logging
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 from detectron2.config import CfgNode
 from detectron2.data import MetadataCatalog
 
-from ocr_panoptic.checkpoint.reading import read_checkpoint
-from ocr_panoptic.checkpoint.settings import IDENTITY
+from ocr_panoptic.checkpoint.start import Start
 from ocr_panoptic.config.files import values_by_key
 from ocr_panoptic.config.keys import KEYS, THEIRS
 from ocr_panoptic.config.unread import unread_keys
@@ -49,44 +48,25 @@ CHANGEABLE = (
 SAME_NORM = ("BN", "SyncBN", "naiveSyncBN", "nnSyncBN", "FrozenBN")
 
 
-class Identity(NamedTuple):
-    """The settings and classes that a checkpoint's weights were trained with."""
-
-    file: str
-    settings: Mapping[str, Any]  # config values by the keys' full names
-    classes: Mapping[str, Any] | None  # metadata under the keys in CLASSES; None if unknown
-
-
-def identity_of_run(cfg: CfgNode, written: str) -> dict[str, Any]:
-    """Return the identity to save in a run's checkpoints; ``written`` is the config as YAML."""
+def identity_of_run(cfg: CfgNode) -> dict[str, Any]:
+    """Return the settings and classes of a training run, to save in its checkpoints."""
     metadata = MetadataCatalog.get(cfg.DATASETS.TRAIN[0]).as_dict()
     classes = {key: _plain(metadata[key]) for key in CLASSES if key in metadata}
-    return {"settings": written, "classes": classes if "stuff_classes" in classes else None}
+    return {"settings": cfg.dump(), "classes": classes if "stuff_classes" in classes else None}
 
 
-def read_identity(weights: str, *, trust_pickle: bool = False) -> Identity | None:
-    """Return the identity of a checkpoint; None for a URL, or for another project's weights."""
-    file = Path(weights)
-    if file.suffix != ".pth" or not file.is_file():
-        return None
-    found = read_checkpoint(str(file), trust_pickle=trust_pickle, mmap=True).get(IDENTITY)
-    if found is None:
-        return None
-    return Identity(str(file), values_by_key(yaml.safe_load(found["settings"])), found["classes"])
-
-
-def check_settings_of(identity: Identity | None, cfg: CfgNode, *, strict: bool = True) -> None:
+def check_settings_of(start: Start, cfg: CfgNode, *, strict: bool = True) -> None:
     """
     Refuse a completed config if settings that affect the output differ from the checkpoint's.
 
     Without ``strict``, only warn.
     """
-    if identity is None:
+    if start.settings is None:
         return
     now, unread = values_by_key(yaml.safe_load(cfg.dump())), unread_keys(cfg)
     # Keys that an older version's checkpoint does not have count as their defaults.
     before = {key.name: key.default for key in KEYS if key.default is not THEIRS}
-    before |= identity.settings
+    before |= start.settings
     faults = [
         f"{key} is {now[key]}, and was {value}"
         for key, value in before.items()
@@ -94,7 +74,7 @@ def check_settings_of(identity: Identity | None, cfg: CfgNode, *, strict: bool =
     ]
     if faults:
         _report(
-            f"The weights {identity.file} were trained with other settings:\n  "
+            f"The weights {start.weights} were trained with other settings:\n  "
             + "\n  ".join(faults),
             "Set these keys to these values, or name only the weights, which hold their settings.",
             strict,
@@ -119,9 +99,7 @@ def _report(message: str, fix: str, strict: bool) -> None:
     logger.warning("%s", message)
 
 
-def check_classes_of(
-    identity: Identity | None, names: Iterable[str], *, strict: bool = True
-) -> None:
+def check_classes_of(start: Start, names: Iterable[str], *, strict: bool = True) -> None:
     """
     Refuse data sets whose classes differ from the classes of the weights.
 
@@ -129,9 +107,9 @@ def check_classes_of(
         names: names of the data sets.
         strict: whether to refuse; otherwise only warn.
     """
-    if identity is None or identity.classes is None:
+    if start.classes is None:
         return
-    theirs = [identity.classes.get(key, []) for key in NAMES]
+    theirs = [start.classes.get(key, []) for key in NAMES]
     for name in names:
         ours = [list(MetadataCatalog.get(name).get(key, [])) for key in NAMES]
         if ours == theirs:
@@ -140,7 +118,7 @@ def check_classes_of(
         new, gone = ([n for n in a if n not in b] for a, b in ((own, known), (known, own)))
         change = f"new: {', '.join(new) or 'none'}; gone: {', '.join(gone) or 'none'}"
         _report(
-            f"The weights {identity.file} know other classes than {name} "
+            f"The weights {start.weights} know other classes than {name} "
             f"({change if new or gone else 'the same in another order'}):\n"
             f"  weights  {', '.join(known)}\n  data     {', '.join(own)}",
             "Name data with the classes of the weights.",
@@ -148,14 +126,14 @@ def check_classes_of(
         )
 
 
-def register_classes(identity: Identity) -> str:
+def register_classes(start: Start) -> str:
     """Register a checkpoint's classes as a data set without images; return the data set's name."""
-    name = f"classes of {identity.file}"
+    name = f"classes of {start.weights}"
 
     def no_records() -> list[dict]:
         raise UserError(f"There are no images of the {name}: name data with --data FILE.")
 
-    register(name, Path(identity.file), no_records, dict(identity.classes or {}))
+    register(name, Path(start.weights), no_records, dict(start.classes or {}))
     return name
 
 

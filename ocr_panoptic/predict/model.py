@@ -12,8 +12,9 @@ import torch
 from detectron2.config import CfgNode
 from PIL import Image
 
-from ocr_panoptic.config.files import options_of
-from ocr_panoptic.data.data_file import data_options
+from ocr_panoptic.checkpoint.start import Start
+from ocr_panoptic.config.files import quoted
+from ocr_panoptic.data.data_file import read_data_files
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import printable
 from ocr_panoptic.formats.pictures import COLOURS, TooThin, picture_pixels, reordered
@@ -28,7 +29,7 @@ from .single_image import class_metadata, model_input
 from .sources import Item, find_inputs, read_items
 from .task import task_of
 from .tiles import check_tiling, see_in_tiles
-from .trained_model import build_trained_model, predicting_config
+from .trained_model import build_trained_model, predicting, trained_model
 
 logger = logging.getLogger(__name__)
 
@@ -59,9 +60,10 @@ def load(
         ValueError: the config or the data contradict the training, the weights do not fit the
             model, or a key or value is wrong.
     """
-    cfg = predicting_config(run, weights, [*data_options(data), *options_of(keys)])
+    overrides, files = quoted(keys), read_data_files(data)
+    cfg, start = predicting(trained_model(run, weights, overrides, files=files), overrides)
     with kept_generators():
-        model = Model(cfg)
+        model = Model(cfg, start=start)
     print(f"Loaded {model}", file=sys.stderr)
     return model
 
@@ -76,14 +78,15 @@ class Model:
         things: names of the thing classes; [] for a semantic model.
     """
 
-    def __init__(self, config: CfgNode, labels: str = LABELS[0]):
+    def __init__(self, config: CfgNode, labels: str = LABELS[0], start: Start | None = None):
         """
         Build the model of a completed config, and load its weights.
 
         Args:
-            config: result of :func:`.trained_config`; MODEL.WEIGHTS names trained weights.
+            config: completed config, whose MODEL.WEIGHTS names trained weights.
             labels: values in the label PNGs of results: "train" for class indices from 0,
                 "dataset" for the labels in the data set's files.
+            start: facts about the weights, if they have been read already.
         """
         self.config = config
         self._known = classes_of(class_metadata(config), labels)
@@ -100,7 +103,7 @@ class Model:
                     "TEST.SLIDING_WINDOW: a panoptic model sees tiles at the image's own size. Set "
                     "INPUT.MIN_SIZE_TEST to 0 and INPUT.FIXED_SIZE to [], or SIZE and STRIDE to []."
                 )
-        trained = build_trained_model(config)
+        trained = build_trained_model(config, start)
         self._model = refined_by_segfix(config, trained)
         # To resize images, average over scales or refine results, the model needs whole images.
         whole = is_resized or tuple(test.SCALES) != (1.0,) or self._model is not trained

@@ -68,15 +68,6 @@ def weights_sha256(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def portable(cfg: CfgNode, weights: str) -> CfgNode:
-    """Return a copy of a config for use on any machine, with ``weights`` and the device "auto"."""
-    cfg = cfg.clone()
-    cfg.defrost()
-    cfg.MODEL.DEVICE = "auto"
-    cfg.MODEL.WEIGHTS = weights
-    return cfg
-
-
 def machine_name(device: str) -> str:
     """Return the name of the GPU, or the CPU's name and PyTorch's number of threads."""
     if device.startswith("cuda"):

@@ -1,27 +1,28 @@
 """Add SegFix to ``TASKS``, the table of architectures, and let it refine other models' results."""
 
 import functools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from detectron2.config import CfgNode
 from detectron2.data import MetadataCatalog
 from detectron2.data import transforms as T
 from torch import Tensor, nn
 
-from ocr_panoptic.config.files import options_of
-from ocr_panoptic.config.unread import load_config
+from ocr_panoptic.config.files import load_config, quoted
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.semantic.augmentation import (
     build_offset_augmentation,
     build_semantic_augmentation,
 )
 from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
-from ocr_panoptic.engine.setup import complete_config
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.run_folder import CONFIG
 from ocr_panoptic.segfix import OffsetEvaluator, RefinedModel
 from ocr_panoptic.segfix.truth import OffsetTruth, read_segment_map, true_offset_labels
 
+from .complete import complete_config
 from .task import TASKS, Task
 from .trained_model import build_trained_model, check_trained_weights
 
@@ -44,12 +45,12 @@ def segfix_config(cfg: CfgNode) -> CfgNode | None:
 def _segfix_config(file: str, weights: str, device: str, trust_pickle: bool) -> CfgNode:
     check_trained_weights(weights)
     keys = {"MODEL.WEIGHTS": weights, "MODEL.DEVICE": device, "MODEL.TRUST_PICKLE": trust_pickle}
-    return load_segfix_config(file, options_of(keys))
+    return load_segfix_config(file, quoted(keys))
 
 
-def load_segfix_config(file: str, opts: list[str]) -> CfgNode:
+def load_segfix_config(file: str, overrides: Mapping[str, Any] | Sequence[Any]) -> CfgNode:
     """Load, complete and freeze a SegFix model's config; its data sets need not exist."""
-    cfg = load_config(file, opts)
+    cfg = load_config(file, overrides)
     if cfg.MODEL.META_ARCHITECTURE != "SegFix":
         raise UserError(
             f"{file}: MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; offsets come from "

@@ -14,7 +14,6 @@ from detectron2.data import transforms as T
 from detectron2.evaluation import DatasetEvaluator
 from torch import Tensor
 
-from ocr_panoptic.data.training_stream import TrainingStream, build_training_stream
 from ocr_panoptic.errors import UserError
 
 Mapper = Callable[[dict[str, Any]], dict[str, Any]]
@@ -56,13 +55,12 @@ def task_of(cfg: CfgNode) -> Task:
     """Return the :class:`Task` of the architecture that MODEL.META_ARCHITECTURE names."""
     name = cfg.MODEL.META_ARCHITECTURE
     if name not in TASKS:
-        raise UserError(f"MODEL.META_ARCHITECTURE is {name}; it is {' or '.join(sorted(TASKS))}")
+        raise UserError(
+            f"MODEL.META_ARCHITECTURE is {name}, but only {', '.join(sorted(TASKS))} can be used. "
+            "Name a config (--config-file) that sets it: `ocr-panoptic configs` lists them; those "
+            "for data of your own begin with Custom."
+        )
     return TASKS[name]
-
-
-def training_loader(cfg: CfgNode) -> TrainingStream:
-    """Build the stream of training batches for a config."""
-    return build_training_stream(cfg, task_of(cfg).mapper(cfg, True), cfg.MODEL.DEVICE)
 
 
 def complete_count(cfg: CfgNode, head: str, count: int, found: str) -> None:

@@ -1,40 +1,137 @@
-"""Build a trained model for inference from a run, a config or weights."""
+"""Find the config and the weights of a trained model, and build it for inference."""
 
 import logging
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from detectron2.config import CfgNode
 from torch import nn
 
 from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer, last_checkpoint
 from ocr_panoptic.checkpoint.class_rows import ZOO_WEIGHTS
-from ocr_panoptic.checkpoint.reading import fetch_weights
 from ocr_panoptic.checkpoint.settings import check_settings
-from ocr_panoptic.config.files import are_weights, options_of
-from ocr_panoptic.config.names import SUFFIX
-from ocr_panoptic.config.unread import load_config
-from ocr_panoptic.engine.setup import complete_config
+from ocr_panoptic.checkpoint.start import Resume, Start, find_start, read_start
+from ocr_panoptic.config.files import SUFFIX, are_weights, load_config, overrides_of
+from ocr_panoptic.config.keys import check_values
+from ocr_panoptic.data.data_file import DataFile, data_options
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import path_argument
 from ocr_panoptic.modeling.build import build_model
 from ocr_panoptic.modeling.inference_model import InferenceModel, deploy
 
-from .identity import check_classes_of, check_settings_of, read_identity, register_classes
+from .complete import complete_config
+from .identity import check_classes_of, check_settings_of, register_classes
 from .run_info import inference_precision, weights_sha256
 from .task import task_of
 
 
+class TrainedModel(NamedTuple):
+    """The config of a trained model, and the facts about its weights."""
+
+    cfg: CfgNode
+    start: Start
+
+
+def find_model(
+    run: str | PathLike,
+    weights: str | PathLike | None = None,
+    overrides: Mapping[str, Any] | Sequence[Any] = (),
+    resume: Resume = False,
+) -> TrainedModel:
+    """
+    Find the config and the weights of a trained model that a user has named.
+
+    Args:
+        run: a run's folder, a config, or a file of trained weights; "" to use only ``weights``.
+        weights: file of trained weights; None for the last checkpoint in the run's folder, the
+            weights that the config names, or the published weights of a model-zoo config.
+        overrides: values of config keys, as for :func:`.load_config`.
+        resume: whether to take the last checkpoint in the config's OUTPUT_DIR instead.
+
+    Returns:
+        the model with its config, which lacks the values that depend on the data
+    """
+    keys = overrides_of(overrides)
+    if weights is not None:
+        weights = path_argument("weights", weights)
+    run = path_argument("run", run) if str(run) or not weights else ""
+    if not weights and are_weights(run):
+        run, weights = "", run
+    if not weights and "MODEL.WEIGHTS" not in keys:
+        weights = ZOO_WEIGHTS.get(run.removeprefix("configs/").removesuffix(SUFFIX))
+    if run and Path(run).is_dir():
+        keys = {"OUTPUT_DIR": repr(run), **keys}
+        if not (weights := weights or last_checkpoint(run)):
+            raise MissingFileError(
+                f"{run} has no whole checkpoint (model_*.pth) of its last training. Name the "
+                "weights, or go on with the training."
+            )
+    if weights:
+        keys = {"MODEL.WEIGHTS": repr(weights), **keys}
+    if not run:  # the weights hold the settings of their training
+        trusted = str(keys.get("MODEL.TRUST_PICKLE")) == "True"
+        start = read_start(str(weights), trust_pickle=trusted)
+        if start.settings is None:
+            raise UserError(
+                f"{weights} does not hold the settings that it was trained with: also name its "
+                "config (--config-file)."
+            )
+        # The OUTPUT_DIR of the training may not exist on this machine.
+        return TrainedModel(
+            load_config("", {"OUTPUT_DIR": "output", **keys}, start.settings), start
+        )
+    cfg = load_config(run, keys)
+    check_values(cfg)
+    start = find_start(cfg, resume)
+    cfg.MODEL.WEIGHTS = start.weights
+    return TrainedModel(cfg, start)
+
+
 def check_trained_weights(weights: str) -> None:
-    """Refuse an empty ``weights``, and a file that does not exist."""
+    """Refuse an empty ``weights``."""
     if not weights:
         raise UserError(
             "MODEL.WEIGHTS is empty, but inference needs trained weights. "
             "Set it to a checkpoint, such as OUTPUT_DIR/model_final.pth."
         )
-    fetch_weights(weights)
+
+
+def trained_model(
+    run: str | PathLike,
+    weights: str | PathLike | None = None,
+    overrides: Mapping[str, Any] | Sequence[Any] = (),
+    *,
+    files: Sequence[DataFile] = (),
+    needs_data: bool = False,
+) -> TrainedModel:
+    """
+    Find a trained model as :func:`find_model` does, and complete its config.
+
+    Args:
+        run, weights, overrides: as for :func:`find_model`.
+        files: data files that replace the config's data sets.
+        needs_data: whether to keep the config's data sets. Otherwise, unless ``files`` or
+            ``overrides`` name data sets, the classes come from the weights, and no data sets are
+            needed.
+    """
+    keys = {**data_options(files), **overrides_of(overrides)}
+    cfg, start = find_model(run, weights, keys)
+    needs_data |= any(key.startswith("DATASETS.") for key in keys)
+    if start.classes and not needs_data:
+        cfg.DATASETS.FILES = cfg.DATASETS.TRAIN = ()
+        cfg.DATASETS.TEST = (register_classes(start),)
+    complete_config(cfg, classes=start.classes, files=files)
+    return TrainedModel(cfg, start)
+
+
+def predicting(model: TrainedModel, overrides: Mapping[str, Any] | Sequence[Any]) -> TrainedModel:
+    """Set TEST.PRECISION to "auto" if it is "float32" and ``overrides`` do not set it."""
+    cfg = model.cfg
+    if cfg.TEST.PRECISION == "float32" and "TEST.PRECISION" not in overrides_of(overrides):
+        cfg.TEST.PRECISION = "auto"
+    return model
 
 
 def check_inference_keys(cfg: CfgNode) -> None:
@@ -56,19 +153,23 @@ def deployed(cfg: CfgNode, model: nn.Module, **options: Any) -> InferenceModel:
     return deploy(model, inference_precision(cfg), optimize=cfg.TEST.OPTIMIZED, **options)
 
 
-def build_trained_model(cfg: CfgNode) -> InferenceModel:
+def build_trained_model(cfg: CfgNode, start: Start | None = None) -> InferenceModel:
     """
     Build the model of a completed config for inference, with MODEL.WEIGHTS on MODEL.DEVICE.
+
+    Args:
+        start: facts about MODEL.WEIGHTS, if they have been read already.
 
     Raises:
         ValueError: the weights do not fit the model, or were trained with other settings or
             classes.
     """
     check_trained_weights(cfg.MODEL.WEIGHTS)
-    identity = read_identity(cfg.MODEL.WEIGHTS, trust_pickle=cfg.MODEL.TRUST_PICKLE)
-    check_settings_of(identity, cfg)
+    if start is None:
+        start = read_start(cfg.MODEL.WEIGHTS, trust_pickle=cfg.MODEL.TRUST_PICKLE)
+    check_settings_of(start, cfg)
     if task_of(cfg).has_classes:
-        check_classes_of(identity, cfg.DATASETS.TEST)
+        check_classes_of(start, cfg.DATASETS.TEST)
     model = build_model(cfg)
     checkpointer = SafeCheckpointer(
         model, cfg.OUTPUT_DIR, trust_pickle=cfg.MODEL.TRUST_PICKLE, strict=True
@@ -77,100 +178,3 @@ def build_trained_model(cfg: CfgNode) -> InferenceModel:
     check_settings(cfg, checkpointer.record, strict=True)
     logging.getLogger(__name__).info("%s", checkpointer.summary())
     return deployed(cfg, model.eval(), made_of=weights_sha256(model))
-
-
-def resolve_model(
-    run: str | PathLike, weights: str | PathLike | None, opts: Sequence[str] = ()
-) -> tuple[str, list[str], Mapping[str, Any] | None]:
-    """
-    Find the config and the weights of a trained model that a user has named.
-
-    Args:
-        run: a run's folder, a config, or a file of trained weights; "" to use only ``weights``.
-        weights: file of trained weights; None for the last checkpoint in the run's folder, the
-            weights that the config names, or the published weights of a model-zoo config.
-        opts: overrides KEY VALUE ...; only MODEL.TRUST_PICKLE and MODEL.WEIGHTS are read.
-
-    Returns:
-        - the run's folder or the config; "" if the user has named only weights
-        - overrides, [KEY, VALUE, ...], for the weights and OUTPUT_DIR
-        - the settings stored in the weights; None if the user has named a folder or a config
-    """
-    if weights is not None:
-        weights = path_argument("weights", weights)
-    run = path_argument("run", run) if str(run) or not weights else ""
-    keys, words = {}, list(map(str, opts))
-    trusted = dict(zip(words[::2], words[1::2])).get("MODEL.TRUST_PICKLE") == "True"
-    if not weights and are_weights(run):
-        run, weights = "", run
-    if not weights and "MODEL.WEIGHTS" not in words[::2]:
-        weights = ZOO_WEIGHTS.get(run.removeprefix("configs/").removesuffix(SUFFIX))
-    if run and Path(run).is_dir():
-        keys["OUTPUT_DIR"] = run
-        if not (weights := weights or last_checkpoint(run)):
-            raise MissingFileError(
-                f"{run} has no whole checkpoint (model_*.pth) of its last training. Name the "
-                "weights, or go on with the training."
-            )
-    settings = None
-    if weights:
-        keys["MODEL.WEIGHTS"] = str(weights)
-        check_trained_weights(str(weights))
-    if not run:
-        if (identity := read_identity(str(weights), trust_pickle=trusted)) is None:
-            raise UserError(
-                f"{weights} does not hold the settings that it was trained with: also name its "
-                "config (--config-file)."
-            )
-        # The training's device and OUTPUT_DIR may not exist on this machine.
-        settings = {**identity.settings, "MODEL.DEVICE": "auto", "OUTPUT_DIR": "output"}
-    return run, options_of(keys), settings
-
-
-def trained_config(
-    run: str | PathLike,
-    weights: str | PathLike | None,
-    opts: Sequence[str] = (),
-    *,
-    needs_data: bool = False,
-) -> CfgNode:
-    """
-    Return the completed config of a trained model.
-
-    Args:
-        run: a run's folder, a config, or a file of trained weights; "" to use only ``weights``.
-        weights: file of trained weights; None for the last checkpoint in the run's folder, or the
-            config's weights.
-        opts: overrides KEY VALUE ... for the config.
-        needs_data: whether to keep the config's data sets. Otherwise, unless ``opts`` name data
-            sets, the classes come from the weights, and no data sets are needed.
-    """
-    config, names, settings = resolve_model(run, weights, opts)
-    cfg = load_config(config, [*names, *opts], settings=settings)
-    identity = read_identity(cfg.MODEL.WEIGHTS, trust_pickle=cfg.MODEL.TRUST_PICKLE)
-    needs_data |= any(str(key).startswith("DATASETS.") for key in opts[::2])
-    if identity and identity.classes and not needs_data:
-        cfg.DATASETS.FILES = cfg.DATASETS.TRAIN = ()
-        cfg.DATASETS.TEST = (register_classes(identity),)
-    complete_config(cfg)
-    return cfg
-
-
-def predicting_config(
-    run: str | PathLike, weights: str | PathLike | None, opts: Sequence[str] = ()
-) -> CfgNode:
-    """
-    Return the completed config of a trained model for prediction.
-
-    If TEST.PRECISION is "float32" and ``opts`` do not set this key, its value becomes "auto".
-
-    Args:
-        run: a run's folder, a config, or a file of trained weights; "" to use only ``weights``.
-        weights: file of trained weights; None for the last checkpoint in the run's folder, or the
-            config's weights.
-        opts: overrides KEY VALUE ... for the config.
-    """
-    cfg = trained_config(run, weights, opts)
-    if cfg.TEST.PRECISION == "float32" and "TEST.PRECISION" not in opts[::2]:
-        cfg.TEST.PRECISION = "auto"
-    return cfg

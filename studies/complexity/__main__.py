@@ -20,10 +20,12 @@ from pathlib import Path
 import torch
 from detectron2.config import CfgNode
 
-from ocr_panoptic.engine import complete_config, load_config, run_program
+from ocr_panoptic.config.files import load_config
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import write_json
+from ocr_panoptic.predict.complete import complete_config
 from ocr_panoptic.predict.run_info import machine_name
+from ocr_panoptic.program import run_program
 
 from ..measurement import sizes
 from .backbones import backbone_table, measure_backbones

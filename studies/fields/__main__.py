@@ -14,9 +14,10 @@ noise images are used. Without MODEL.WEIGHTS, the network has random weights.
 import argparse
 from pathlib import Path
 
-from ocr_panoptic.engine import load_config, run_program
+from ocr_panoptic.config.files import load_config
 from ocr_panoptic.formats.files import write_json
 from ocr_panoptic.predict.sources import find_inputs
+from ocr_panoptic.program import run_program
 
 from ..measurement import sizes
 from .measurement import build_loaded_backbone, fields_table, measure_fields, noise, normalised

@@ -17,7 +17,7 @@ from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings, fetch_weights
 from ocr_panoptic.checkpoint.imagenet import timm_record
-from ocr_panoptic.engine import load_config
+from ocr_panoptic.config.files import load_config
 from support.backbones import Model, resnet_cfg, timm_cfg, with_random_norms
 from support.tiny_runs import OCR_CONFIG
 

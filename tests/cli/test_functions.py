@@ -11,8 +11,7 @@ from detectron2.config import CfgNode
 
 import ocr_panoptic
 from ocr_panoptic.cli import call
-from ocr_panoptic.config.files import options_of
-from ocr_panoptic.engine import load_config
+from ocr_panoptic.config.files import load_config, quoted
 from ocr_panoptic.predict.result import Result
 from support.interrupted_runs import assert_same
 from support.tiny_runs import OCR_CONFIG
@@ -101,7 +100,7 @@ def test_messages_use_the_words_of_python(function, arguments, message):
 
 
 def test_numbers_and_arrays_of_other_packages_are_values_of_keys():
-    words = options_of(
+    words = quoted(
         {"SOLVER.MAX_ITER": np.int64(7), "SOLVER.BASE_LR": np.float64(0.5)}
         | {"MODEL.PIXEL_MEAN": np.zeros(3), "MODEL.PIXEL_STD": torch.ones(3)}
     )

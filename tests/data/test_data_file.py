@@ -7,10 +7,10 @@ import pytest
 import yaml
 from detectron2.data import DatasetCatalog
 
+from ocr_panoptic.config.files import load_config
 from ocr_panoptic.data.data_file import data_options, files_below_root, read_data_file
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.register import not_registered, register_data_sets
-from ocr_panoptic.engine import load_config
 from support.faults import faults_of
 from support.raw_pets import RawData
 

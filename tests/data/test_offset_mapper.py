@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from detectron2.data import DatasetCatalog
 
-from ocr_panoptic.engine import complete_config, load_config
+from ocr_panoptic.config.files import load_config
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.labels import read_labels, read_true_labels
 from ocr_panoptic.formats.offsets import IGNORED
+from ocr_panoptic.predict.complete import complete_config
 from ocr_panoptic.predict.task import task_of
 from ocr_panoptic.segfix.truth import class_segments, panoptic_segments, true_offset_labels
 from support.tiny_runs import CONFIGS

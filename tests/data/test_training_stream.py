@@ -20,6 +20,7 @@ from detectron2.data.samplers import TrainingSampler
 from detectron2.utils import comm
 from PIL import Image
 
+from ocr_panoptic.config.files import load_config
 from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
 from ocr_panoptic.data.register import register_data_sets
 from ocr_panoptic.data.training_stream import (
@@ -27,7 +28,6 @@ from ocr_panoptic.data.training_stream import (
     build_training_stream,
     explained_workers,
 )
-from ocr_panoptic.engine import load_config
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.labels import write_label_png
 from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG

@@ -10,9 +10,8 @@ from ocr_panoptic import cli
 from ocr_panoptic.data.data_check import check_data
 from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
 from ocr_panoptic.data.faults import DataFaults
-from ocr_panoptic.engine import setup
 from support.tiny_runs import SEMANTIC_CONFIG
-from train_net import main
+from train_net import main, setup
 
 SIZE = 48
 SEEDS = {"train": range(8), "val": range(100, 104)}

@@ -6,7 +6,7 @@ import pytest
 from detectron2.engine import HookBase
 
 from ocr_panoptic.checkpoint import last_checkpoint
-from ocr_panoptic.engine import Trainer, setup
+from train_net import Trainer, setup
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +32,7 @@ class Spoiling(HookBase):
 @pytest.fixture
 def spoiled(tiny_data, short_args, monkeypatch):
     def make(spoiling: Spoiling, *opts: object) -> str:
-        trainer = Trainer(*setup(short_args("TEST.EVAL_PERIOD", 0, *opts)))
+        trainer = Trainer(setup(short_args("TEST.EVAL_PERIOD", 0, *opts))[0])
         trainer.resume_or_load(False)
         trainer.register_hooks([spoiling])
         trainer._hooks.insert(0, trainer._hooks.pop())  # before the checkpoints

@@ -10,8 +10,9 @@ from detectron2.engine import DefaultTrainer
 from detectron2.utils import comm
 from torch import nn
 
-from ocr_panoptic.engine import Trainer, launch
+from ocr_panoptic.engine import launch
 from ocr_panoptic.engine.launch import leave_process_group
+from train_net import Trainer
 
 
 def gloo_threads() -> list[str]:
@@ -37,7 +38,7 @@ def test_no_gloo_thread_outlives_its_group(tmp_path, forks):
     assert {p.name for p in tmp_path.glob("*_left")} == {"rank0_left", "rank1_left"}
 
 
-def test_processes_of_torchrun_on_the_cpu_of_a_gpu_machine(make_args, monkeypatch):
+def test_processes_of_torchrun_on_the_cpu_of_a_gpu_machine(monkeypatch):
     class Joined(Exception):
         pass
 
@@ -48,14 +49,14 @@ def test_processes_of_torchrun_on_the_cpu_of_a_gpu_machine(make_args, monkeypatc
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
     monkeypatch.setattr(dist, "init_process_group", join)
     with pytest.raises(Joined, match="gloo"):
-        launch(print, make_args("MODEL.DEVICE", "cpu"))
+        launch(print, device="cpu")
 
 
 @pytest.mark.parametrize("gpus", [0, 1])
-def test_processes_that_cannot_be_started(monkeypatch, make_args, gpus):
+def test_processes_that_cannot_be_started(monkeypatch, gpus):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     with pytest.raises(ValueError, match=f"--num-gpus is 2, but torch sees {gpus} GPU.*torchrun"):
-        launch(print, make_args("MODEL.DEVICE", "auto", flags=("--num-gpus", "2")))
+        launch(print, 2, device="cuda")
 
 
 def test_an_evaluation_uses_the_main_processs_running_statistics(small_cfg, monkeypatch):

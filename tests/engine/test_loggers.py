@@ -7,7 +7,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from ocr_panoptic.engine import Trainer, setup
+from train_net import Trainer, setup
 
 TRAINING = ("TEST.EVAL_PERIOD", 2)
 
@@ -43,7 +43,7 @@ class Service(ModuleType):
 
 def train(args) -> dict[int, dict]:
     """Train, and return the values in metrics.json by iteration."""
-    trainer = Trainer(*setup(args))
+    trainer = Trainer(setup(args)[0])
     trainer.resume_or_load(args.resume)
     trainer.train()
     lines = Path(trainer.cfg.OUTPUT_DIR, "metrics.json").read_text().splitlines()

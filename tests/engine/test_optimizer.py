@@ -17,11 +17,12 @@ from timm.optim import create_optimizer_v2
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ocr_panoptic.engine import Trainer, load_config
+from ocr_panoptic.config.files import load_config
 from ocr_panoptic.engine.optimizer import build_optimizer
 from ocr_panoptic.engine.step import AccumulatingTrainer, build_clipping
 from ocr_panoptic.modeling.timm_backbone import TimmBackbone
 from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG
+from train_net import Trainer
 
 
 @pytest.fixture(params=["panoptic", "semantic"])

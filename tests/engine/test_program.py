@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ocr_panoptic.engine import load_config
+from ocr_panoptic.config.files import load_config
 from ocr_panoptic.errors import MissingPackageError
 from ocr_panoptic.program import log_run, run_program
 from support.tiny_runs import ROOT

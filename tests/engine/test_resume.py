@@ -8,12 +8,10 @@ import torch
 from detectron2.config import CfgNode
 from torch import nn
 
-from ocr_panoptic.engine import Trainer, setup
 from ocr_panoptic.engine.resume import continued_optimizer, differences, position_after
-from ocr_panoptic.workbench.checking.run_check import check_start
 from support.interrupted_runs import AT, STATEFUL, assert_same, run, saved
 from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY, TINY_OCR
-from train_net import main
+from train_net import Trainer, main, setup
 
 ITERATIONS = 6
 COMMON = [
@@ -154,10 +152,9 @@ def interrupted(tiny_data, short_args, tmp_path) -> Path:
 @pytest.fixture
 def resume(short_args) -> Callable[..., Trainer]:
     def make(*opts: object, flag: object = True) -> Trainer:
-        cfg, written = setup(short_args(*opts, flags=("--resume" if flag else "--overwrite",)))
-        check_start(cfg, flag, training=True)
-        trainer = Trainer(cfg, written)
-        trainer.resume_or_load(flag)
+        cfg, start = setup(short_args(*opts, flags=("--resume" if flag else "--overwrite",)))
+        trainer = Trainer(cfg)
+        trainer.resume_or_load(start)
         return trainer
 
     return make
@@ -214,7 +211,7 @@ def test_another_training_in_the_folder(interrupted, resume, short_args):
     # If it is killed before its first checkpoint, the other training must not go on instead.
     with pytest.raises(FileNotFoundError, match="only those of an earlier"):
         resume()
-    trainer = Trainer(*setup(short_args(flags=("--resume", "auto"))))
+    trainer = Trainer(setup(short_args(flags=("--resume", "auto")))[0])
     trainer.resume_or_load("auto")
     assert trainer.start_iter == 0
 

@@ -17,14 +17,15 @@ from detectron2.engine import HookBase, TrainerBase
 from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
-from ocr_panoptic.engine import Trainer, hooks, setup
-from ocr_panoptic.engine.hooks import BestModel, Checkpoints, Evaluation, StopOnSignal
+from ocr_panoptic.engine import hooks
+from ocr_panoptic.engine.best_model import BestModel
+from ocr_panoptic.engine.hooks import Checkpoints, Evaluation, StopOnSignal
 from ocr_panoptic.engine.setup import locked_folder
 from ocr_panoptic.predict.run_info import weights_sha256
 from ocr_panoptic.predict.trained_model import build_trained_model
 from support.forked import Forked
 from support.tiny_runs import ROOT
-from train_net import main
+from train_net import Trainer, main, setup
 
 
 @pytest.fixture
@@ -172,7 +173,7 @@ def test_a_missed_evaluation_is_repeated(tiny_data, short_args, tmp_path, monkey
     evaluated = []
     monkeypatch.setattr(Trainer, "test", lambda *_, **__: evaluated.append(1) or {})
     opts = ["SOLVER.CHECKPOINT_PERIOD", 100, "TEST.EVAL_PERIOD", 2]
-    trainer = Trainer(*setup(short_args(*opts)))
+    trainer = Trainer(setup(short_args(*opts))[0])
     trainer.register_hooks([Breaks()])
     (evaluation,) = (i for i, h in enumerate(trainer._hooks) if isinstance(h, Evaluation))
     trainer._hooks.insert(evaluation, trainer._hooks.pop())

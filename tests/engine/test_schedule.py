@@ -4,9 +4,8 @@ import re
 
 import pytest
 
-from ocr_panoptic.config.unread import load_config
-from ocr_panoptic.engine import Trainer, setup
-from train_net import main
+from ocr_panoptic.config.files import load_config
+from train_net import Trainer, main, setup
 
 BEST = ["TEST.BEST_CHECKPOINT", "sem_seg/mIoU"]
 SHARES = ["SOLVER.STEPS", "(0.75, 0.9)", "SOLVER.LR_SCHEDULER_NAME", "WarmupMultiStepLR"]
@@ -15,7 +14,7 @@ SHARES = ["SOLVER.STEPS", "(0.75, 0.9)", "SOLVER.LR_SCHEDULER_NAME", "WarmupMult
 @pytest.fixture
 def resolved(tiny_data, semantic_args):
     """Return a function that sets up a run on 8 images with batches of 2."""
-    return lambda *opts: setup(semantic_args(*opts))
+    return lambda *opts: setup(semantic_args(*opts))[0]
 
 
 @pytest.mark.parametrize(
@@ -28,10 +27,10 @@ def resolved(tiny_data, semantic_args):
 )
 def test_epochs(resolved, caplog, max_iter, eval_period, expected):
     opts = ["SOLVER.EPOCHS", 5, "SOLVER.MAX_ITER", max_iter, "SOLVER.WARMUP_ITERS", 1000, *SHARES]
-    cfg, written = resolved(*opts, "TEST.EVALUATIONS", 3, "TEST.EVAL_PERIOD", eval_period)
+    cfg = resolved(*opts, "TEST.EVALUATIONS", 3, "TEST.EVAL_PERIOD", eval_period)
     solver = cfg.SOLVER
     found = solver.MAX_ITER, solver.STEPS, solver.WARMUP_ITERS, cfg.TEST.EVAL_PERIOD
-    assert found == expected and f"MAX_ITER: {expected[0]}" in written
+    assert found == expected and f"MAX_ITER: {expected[0]}" in cfg.dump()
     message = f"SOLVER.WARMUP_ITERS is 1000 and SOLVER.MAX_ITER {max_iter}: the learning"
     assert (message in caplog.text) == (max_iter > 0)
 

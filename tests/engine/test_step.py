@@ -11,11 +11,11 @@ from timm.utils import ModelEmaV3
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ocr_panoptic.engine import Trainer, setup
 from ocr_panoptic.engine.hooks import Averaging
 from ocr_panoptic.engine.step import AccumulatingTrainer
 from ocr_panoptic.evaluation.stored import evaluation_folder
 from support.interrupted_runs import assert_same, saved
+from train_net import Trainer, setup
 
 
 class Regression(nn.Module):
@@ -180,7 +180,7 @@ def test_the_average_is_evaluated_and_saved(tiny_data, semantic_args, tmp_path):
     """The last and the best checkpoint, --eval-only and the result file have the same weights."""
     opts = (*SMALL, *ADAMW, *EMA, "SOLVER.MAX_ITER", 3, "TEST.BEST_CHECKPOINT", "sem_seg/mIoU")
     opts += ("TEST.PRECISE_BN.ENABLED", True, "TEST.PRECISE_BN.NUM_ITER", 2)
-    trainer = Trainer(*setup(semantic_args(*opts)))
+    trainer = Trainer(setup(semantic_args(*opts))[0])
     trainer.resume_or_load(False)
     trainer.train()
     run = tmp_path / "run"

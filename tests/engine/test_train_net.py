@@ -12,12 +12,13 @@ from panopticapi.evaluation import pq_compute
 from torch import nn
 
 import ocr_panoptic
-from ocr_panoptic.engine import Trainer, load_config, setup
-from ocr_panoptic.engine.training import log_period
+from ocr_panoptic.cli.train import argument_parser
+from ocr_panoptic.config.files import load_config
+from ocr_panoptic.engine.trainer import log_period
 from ocr_panoptic.predict.run_info import run_info
 from support.interrupted_runs import assert_same, run, saved
 from support.tiny_runs import CONFIGS, OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
-from train_net import argument_parser, main
+from train_net import Trainer, main, setup
 
 pytestmark = pytest.mark.slow
 
@@ -194,8 +195,8 @@ def test_equal_metrics_and_weights(tiny_data, semantic_args, tmp_path):
 
 def test_the_start_of_a_run(tiny_data, make_args, tmp_path, capsys):
     """Loading only backbone weights gives the longest table."""
-    cfg, written = setup(make_args("SOLVER.MAX_ITER", 12))
-    trainer = Trainer(cfg, written)
+    cfg, start = setup(make_args("SOLVER.MAX_ITER", 12))
+    trainer = Trainer(cfg)
     weights = trainer.checkpointer.model.state_dict()
     backbone = {name: w for name, w in weights.items() if name.startswith("backbone.")}
     torch.save({"model": backbone}, tmp_path / "backbone.pth")

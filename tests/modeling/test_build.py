@@ -9,10 +9,10 @@ from detectron2.modeling.poolers import ROIPooler
 from detectron2.structures import Boxes, Instances
 from torch import nn
 
-from ocr_panoptic.engine import Trainer
 from ocr_panoptic.layers.conv import SYNCHRONISED
 from ocr_panoptic.modeling import build_model, deploy
 from support.segmentors import make_cfg, make_resnet_cfg
+from train_net import Trainer
 
 
 @pytest.mark.slow

@@ -8,9 +8,9 @@ from detectron2 import model_zoo
 from detectron2.modeling import build_model
 
 from ocr_panoptic.checkpoint.class_rows import ZOO_WEIGHTS
-from ocr_panoptic.engine import load_config
+from ocr_panoptic.config.files import load_config
 from ocr_panoptic.predict.single_image import class_metadata
-from ocr_panoptic.predict.trained_model import trained_config
+from ocr_panoptic.predict.trained_model import trained_model
 from support.loaded_configs import CONFIGS
 
 NAMES = {"R_50_1x": "R_50_from_1x", "R_101_3x": "R_101_from_3x"}
@@ -82,13 +82,14 @@ def test_the_name_of_a_zoo_config_is_enough(tmp_path, monkeypatch):
     monkeypatch.setattr("iopath.common.file_io.download", Mock(side_effect=OSError("no network")))
     file = tmp_path / address.replace("://", "/")
     with pytest.raises(OSError, match=rf"no network\).*download https://\S*.pkl .* at {file}, or"):
-        trained_config(name, None)
+        trained_model(name)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.touch()
-    cfg = trained_config(f"configs/{name}.yaml", None)
+    cfg = trained_model(f"configs/{name}.yaml").cfg
     assert address == cfg.MODEL.WEIGHTS
     assert class_metadata(cfg).thing_classes[0] == "person"
-    assert trained_config(name, None, ["MODEL.WEIGHTS", "my.pth"]).MODEL.WEIGHTS == "my.pth"
+    with pytest.raises(FileNotFoundError, match="The weights my.pth do not exist"):
+        trained_model(name, None, {"MODEL.WEIGHTS": "my.pth"})
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -10,7 +10,7 @@ from detectron2.modeling import build_model
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ocr_panoptic.engine import load_config
+from ocr_panoptic.config.files import load_config
 from ocr_panoptic.engine.launch import leave_process_group
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
 from studies.measurement import saved_bytes

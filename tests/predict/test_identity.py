@@ -11,13 +11,13 @@ import torch
 import yaml
 
 import ocr_panoptic
+from ocr_panoptic.checkpoint.start import Start
 from ocr_panoptic.cli import call
-from ocr_panoptic.config.files import values_by_key
-from ocr_panoptic.engine import Trainer, load_config, setup
-from ocr_panoptic.predict.identity import CHANGEABLE, Identity, check_settings_of
+from ocr_panoptic.config.files import load_config, values_by_key
+from ocr_panoptic.predict.identity import CHANGEABLE, check_settings_of
 from support.loaded_configs import load
 from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC, images_of
-from train_net import main
+from train_net import Trainer, main, setup
 
 KINDS = {"panoptic": ((), OCR_CONFIG), "semantic": (TINY_SEMANTIC, SEMANTIC_CONFIG)}
 
@@ -109,10 +109,10 @@ def test_data_in_another_order_are_matched_by_name(kind, run, other_data, tmp_pa
 def test_keys_that_an_older_checkpoint_does_not_know_had_their_defaults():
     cfg = load("Custom-PanopticSegmentation/panoptic_fpn_ocr_Lite0")
     settings = values_by_key(yaml.safe_load(cfg.dump()))
-    check_settings_of(Identity("new.pth", settings, None), cfg)
+    check_settings_of(Start("new.pth", settings), cfg)
     assert settings.pop("MODEL.OCR.DOWNSAMPLE") == 2
     with pytest.raises(ValueError, match="old.pth(.|\n)*  MODEL.OCR.DOWNSAMPLE is 2, and was 1\n"):
-        check_settings_of(Identity("old.pth", settings, None), cfg)
+        check_settings_of(Start("old.pth", settings), cfg)
 
 
 RESIDUAL = ["MODEL.OCR.RESIDUAL", "True"]
@@ -152,7 +152,7 @@ def test_other_settings_are_refused(run, other_data, make_args, tmp_path, caplog
         left = [word for key in values if key not in skip for word in (key, values[key])]
         call("train", ["--config-file", str(OCR_CONFIG), "--resume", *data, *left, *more])
     opts = [*opts, *RESIDUAL, "MODEL.WEIGHTS", folder / "model_final.pth", "OUTPUT_DIR", output]
-    Trainer(*setup(make_args(*opts))).resume_or_load(False)
+    Trainer(setup(make_args(*opts))[0]).resume_or_load(False)
     assert RESIDUAL_FAULT in caplog.text
 
 
@@ -218,7 +218,7 @@ def test_rows_of_classifiers_follow_their_class(run, other_data, make_args, tmp_
             *("OUTPUT_DIR", tmp_path / "other"),
             config=config,
         )
-        trainer = Trainer(*setup(args))
+        trainer = Trainer(setup(args)[0])
         trainer.resume_or_load(False)
         found = trainer.model.sem_seg_head.refined_predictor.weight.detach()
         assert torch.equal(found, rows.flip(0) if by_class else rows)

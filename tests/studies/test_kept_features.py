@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ocr_panoptic.engine import load_config
+from ocr_panoptic.config.files import load_config
 from ocr_panoptic.modeling import TimmBackbone
 from studies import train
 from support.tiny_runs import ROOT, images_of, pixels

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from detectron2.modeling import Backbone, build_backbone
 from torch import Tensor, nn
 
-from ocr_panoptic.engine import load_config
+from ocr_panoptic.config.files import load_config
 from ocr_panoptic.modeling.timm_backbone import TimmBackbone
 from studies.fields.__main__ import main
 from studies.fields.effective import effective_fields, field_size

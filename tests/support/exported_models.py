@@ -9,7 +9,8 @@ from detectron2.modeling import BACKBONE_REGISTRY, Backbone, build_model
 from torch import Tensor, nn
 
 from ocr_panoptic.cli import call
-from ocr_panoptic.engine import complete_config, load_config
+from ocr_panoptic.config.files import load_config
+from ocr_panoptic.predict.complete import complete_config
 
 from .tiny_runs import TINY, TINY_OCR, TINY_SEMANTIC, make_labels_vary, pixels
 

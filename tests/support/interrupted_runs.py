@@ -16,8 +16,10 @@ from pathlib import Path
 
 import torch
 
-from ocr_panoptic import engine
+import train_net
 from ocr_panoptic.checkpoint import SafeCheckpointer
+from ocr_panoptic.cli.train import argument_parser
+from ocr_panoptic.program import run_program
 from support.forked import Forked
 from support.tiny_runs import TINY, TINY_SEMANTIC
 
@@ -66,7 +68,7 @@ INTERRUPTIONS = {
 }
 
 
-class Interrupted(engine.Trainer):
+class Interrupted(train_net.Trainer):
     """A trainer that calls ``interrupt`` before the iteration ``at``."""
 
     interrupt, at = INTERRUPTIONS["end"], -1
@@ -125,9 +127,7 @@ def assert_same(a, b, path: str = "") -> None:
 
 
 if __name__ == "__main__":
-    from ocr_panoptic.cli import run_command
-
     how, at, *sys.argv[1:] = sys.argv[1:]
     Interrupted.interrupt, Interrupted.at = INTERRUPTIONS[how], int(at)
-    engine.Trainer = Interrupted  # the command uses it
-    run_command("train")
+    train_net.Trainer = Interrupted
+    run_program(train_net.main, argument_parser().parse_args())

@@ -12,8 +12,7 @@ import yaml
 from detectron2.config import CfgNode, get_cfg
 
 from ocr_panoptic import add_ocr_config
-from ocr_panoptic.config.names import config_names
-from ocr_panoptic.engine import load_config
+from ocr_panoptic.config.files import config_names, load_config
 
 from .tiny_runs import CONFIGS, ROOT
 
@@ -25,6 +24,7 @@ NAMES = config_names()
 @functools.cache
 def load(file: str, *opts: str) -> CfgNode:
     cfg = load_config(str(CONFIGS / f"{file}.yaml"), list(opts))
+    cfg.MODEL.DEVICE = default_config().MODEL.DEVICE  # it follows the machine
     cfg.freeze()
     return cfg
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from detectron2.config import CfgNode
 
-from ocr_panoptic.engine import load_config
+from ocr_panoptic.config.files import load_config
 from support.loaded_configs import CONFIGS
 
 CITYSCAPES = "Cityscapes-SemanticSegmentation/ocr_HRNet_W48_s4_40k_bs8"

@@ -3,25 +3,26 @@
 import copy
 import logging
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog
 from detectron2.engine import DefaultTrainer
-from detectron2.utils import comm
 from tabulate import tabulate
 
 from ocr_panoptic.checkpoint.checkpointer import last_checkpoint
-from ocr_panoptic.checkpoint.reading import fetch_weights
+from ocr_panoptic.checkpoint.start import Resume, Start, find_start
 from ocr_panoptic.data.data_check import DataSummary, SplitSummary, check_data_sets
 from ocr_panoptic.data.training_stream import training_records
 from ocr_panoptic.engine.optimizer import build_optimizer, build_schedule
-from ocr_panoptic.engine.resume import Resume, find_checkpoint, position_after, saved_state
+from ocr_panoptic.engine.resume import position_after
+from ocr_panoptic.engine.setup import rank_of_process
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.metrics import METRICS
 from ocr_panoptic.modeling.build import build_network
-from ocr_panoptic.predict.identity import check_classes_of, check_settings_of, read_identity
+from ocr_panoptic.predict.identity import check_classes_of, check_settings_of
 from ocr_panoptic.predict.segfix import segfix_config
 from ocr_panoptic.predict.task import task_of
 from ocr_panoptic.predict.trained_model import check_inference_keys, check_trained_weights
@@ -63,41 +64,46 @@ def check_run(cfg: CfgNode, *, processes: int = 1, resume: Resume = False) -> Ru
     check.tables["Data"] = _data(cfg, check)
     with torch.device("meta"):  # tensors without values; only errors matter
         build_schedule(cfg, build_optimizer(cfg, build_network(cfg)))
-    file, weights = "", cfg.MODEL.WEIGHTS
+    start = Start(cfg.MODEL.WEIGHTS)
     try:
-        file = find_checkpoint(cfg.OUTPUT_DIR, resume)
-        if file or "://" not in weights:
-            _check_weights(cfg, file)
+        if resume or "://" not in start.weights:  # otherwise the weights would be downloaded
+            start = find_start(cfg, resume)
+        _check_continuation(cfg, start)
     except ERRORS as e:
         check.faults.append(str(e))
     found = last_checkpoint(cfg.OUTPUT_DIR) or "nothing: there is no checkpoint"
-    starts = ["starts from", file or weights or "random weights"]
+    starts = ["starts from", start.weights or "random weights"]
     check.tables["Start"] = [["", ""], starts, ["--resume finds", found]]
     return check
 
 
-def check_start(cfg: CfgNode, resume: Resume, *, training: bool) -> None:
-    """Check a completed config's schedule, weights and data; log warnings about the data."""
-    if training:
-        check_inference_keys(cfg)  # both would fail in the first evaluation, after hours
-        segfix_config(cfg)
-        scaled = check_solver(cfg, comm.get_world_size())
-        _check_weights(scaled, find_checkpoint(cfg.OUTPUT_DIR, resume))
-    else:
-        check_trained_weights(cfg.MODEL.WEIGHTS)
-    names = *(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST
-    for text in check_data_sets(names).warnings_for(_most_things(cfg)):
-        logging.getLogger(__name__).warning(text)
+def check_training(cfg: CfgNode, start: Start, processes: int) -> None:
+    """Refuse a training with a completed config that would fail; log warnings about its data."""
+    check_inference_keys(cfg)  # both would fail in the first evaluation, after hours
+    segfix_config(cfg)
+    _check_continuation(check_solver(cfg, processes), start)
+    _warn_about_data(cfg, (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST))
 
 
-def _check_weights(cfg: CfgNode, checkpoint: str) -> None:
-    if not checkpoint:
-        fetch_weights(cfg.MODEL.WEIGHTS)
-        return
-    identity = read_identity(checkpoint, trust_pickle=cfg.MODEL.TRUST_PICKLE)
-    check_settings_of(identity, cfg)
-    check_classes_of(identity, cfg.DATASETS.TRAIN)
-    position_after(cfg, saved_state(checkpoint, trust_pickle=cfg.MODEL.TRUST_PICKLE))
+def check_evaluation(cfg: CfgNode) -> None:
+    """Refuse an evaluation without weights; log warnings about its data."""
+    check_trained_weights(cfg.MODEL.WEIGHTS)
+    _warn_about_data(cfg, cfg.DATASETS.TEST)
+
+
+def _warn_about_data(cfg: CfgNode, names: Iterable[str]) -> None:
+    """Check data sets in the main process, and log what is allowed but seldom intended."""
+    if rank_of_process() == 0:
+        for text in check_data_sets(names).warnings_for(_most_things(cfg)):
+            logging.getLogger(__name__).warning(text)
+
+
+def _check_continuation(cfg: CfgNode, start: Start) -> None:
+    """Refuse to resume a training whose settings or classes are different."""
+    if start.progress:
+        check_settings_of(start, cfg)
+        check_classes_of(start, cfg.DATASETS.TRAIN)
+        position_after(cfg, start.progress)
 
 
 def check_solver(cfg: CfgNode, processes: int) -> CfgNode:

@@ -7,7 +7,8 @@ from typing import Any
 
 from tabulate import tabulate
 
-from ocr_panoptic.config.unread import defaults_of_unread, load_config
+from ocr_panoptic.config.files import load_config
+from ocr_panoptic.config.unread import defaults_of_unread
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.metrics import class_metrics, of_classes
 
@@ -23,7 +24,7 @@ _METRICS = {
 }
 
 
-def comparison(config: Path, opts: Sequence[str], seeds: Sequence[int]) -> Study:
+def comparison(config: Path, overrides: Mapping[str, Any], seeds: Sequence[int]) -> Study:
     """
     Return a study that compares a config's head, "ours", with three standard heads.
 
@@ -32,7 +33,7 @@ def comparison(config: Path, opts: Sequence[str], seeds: Sequence[int]) -> Study
     a residual OCR head, the standard heads read all features that its coarse and refined branches
     read. A standard head that equals "ours" is left out.
     """
-    cfg = load_config(str(config), [*opts])
+    cfg = load_config(str(config), overrides)
     architecture = cfg.MODEL.META_ARCHITECTURE
     if architecture not in _METRICS:
         raise UserError(
@@ -40,22 +41,29 @@ def comparison(config: Path, opts: Sequence[str], seeds: Sequence[int]) -> Study
             f"{' and '.join(_METRICS)} can be compared."
         )
     head = cfg.MODEL.SEM_SEG_HEAD
-    published = ["MODEL.OCR.RESIDUAL", "False", "MODEL.OCR.COARSE_START", "pytorch"]
+    published = {"MODEL.OCR.RESIDUAL": "False", "MODEL.OCR.COARSE_START": "pytorch"}
     if architecture == "PanopticFPN":
-        published += ["MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead"]
+        published["MODEL.SEM_SEG_HEAD.NAME"] = "OCRSemSegFPNHead"
     elif head.NAME == "ContextSemSegHead" and cfg.MODEL.OCR.RESIDUAL:
         both = dict.fromkeys([*head.IN_FEATURES, *head.COARSE_IN_FEATURES])
-        published += ["MODEL.SEM_SEG_HEAD.IN_FEATURES", str([*both])]
+        published["MODEL.SEM_SEG_HEAD.IN_FEATURES"] = str([*both])
     systems = {}
     for name, scheme in STANDARD.items():
-        own = [*opts, "MODEL.CONTEXT.NAME", scheme, *published]
+        own = {**overrides, "MODEL.CONTEXT.NAME": scheme, **published}
         if name == "OCR" and not cfg.MODEL.OCR.COARSE_LOSS_WEIGHT:  # published OCR has this loss
-            own += ["MODEL.OCR.COARSE_LOSS_WEIGHT", "0.4"]
+            own["MODEL.OCR.COARSE_LOSS_WEIGHT"] = "0.4"
         other = load_config(str(config), own)
         if other != cfg:
-            systems[name] = System(config, (*own, *defaults_of_unread(other)), tuple(seeds))
-    systems[OURS] = System(config, tuple(opts), tuple(seeds))
+            systems[name] = System(
+                config, _words({**own, **defaults_of_unread(other)}), tuple(seeds)
+            )
+    systems[OURS] = System(config, _words(overrides), tuple(seeds))
     return Study(systems, _METRICS[architecture])
+
+
+def _words(overrides: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return overrides as the words KEY VALUE ... of a command."""
+    return tuple(str(word) for item in overrides.items() for word in item)
 
 
 def comparison_report(study: Study, records: Records) -> str:

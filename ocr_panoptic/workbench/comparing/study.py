@@ -16,11 +16,12 @@ from detectron2.evaluation.testing import flatten_results_dict
 from detectron2.modeling import build_model
 from filelock import FileLock, Timeout
 
-from ocr_panoptic.engine import complete_config, load_config
+from ocr_panoptic.config.files import load_config
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.stored import evaluation_folder, read_evaluation
 from ocr_panoptic.formats.files import read_json, write_json
 from ocr_panoptic.formats.run_folder import read_training_log
+from ocr_panoptic.predict.complete import complete_config
 
 RECORD = "study_run.json"
 Records = Sequence[Mapping[str, Any]]  # the result of read_runs

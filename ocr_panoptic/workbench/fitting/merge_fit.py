@@ -14,15 +14,15 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from detectron2.config import CfgNode
 from detectron2.data import MetadataCatalog
 
-from ocr_panoptic.engine.trainer import Trainer
+from ocr_panoptic.data.test_loader import build_test_loader
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.bootstrap import bootstrap_interval, mean_pq
 from ocr_panoptic.evaluation.panoptic_truth import PanopticTruth
 from ocr_panoptic.modeling.panoptic_merge import MergeRules
-from ocr_panoptic.predict.trained_model import build_trained_model
+from ocr_panoptic.predict.task import task_of
+from ocr_panoptic.predict.trained_model import TrainedModel, build_trained_model
 from ocr_panoptic.progress import with_progress
 
 from .merge_replay import KeptImage, Rules, keep_image, replay
@@ -48,8 +48,9 @@ class KeptPredictions(NamedTuple):
     num_categories: int  # C
 
 
-def kept_predictions(cfg: CfgNode) -> KeptPredictions:
-    """Run the config's trained model on DATASETS.TEST[0]; return the predictions."""
+def kept_predictions(trained: TrainedModel) -> KeptPredictions:
+    """Run a trained model on DATASETS.TEST[0]; return the predictions."""
+    cfg, start = trained
     if cfg.MODEL.META_ARCHITECTURE != "PanopticFPN":
         raise UserError(
             f"MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; only a PanopticFPN has a "
@@ -64,8 +65,9 @@ def kept_predictions(cfg: CfgNode) -> KeptPredictions:
         )
     truth = PanopticTruth(metadata)
     ids = [category["id"] for category in truth.categories]
-    model, images = build_trained_model(cfg), []
-    for inputs in with_progress(Trainer.build_test_loader(cfg, name), "predict"):
+    model, images = build_trained_model(cfg, start), []
+    loader = build_test_loader(cfg, name, task_of(cfg).mapper(cfg, False))
+    for inputs in with_progress(loader, "predict"):
         for input_, output in zip(inputs, model(inputs), strict=True):
             instances = output["instances"].to("cpu")
             instances = instances[torch.argsort(-instances.scores)]

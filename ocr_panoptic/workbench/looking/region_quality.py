@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog
 
 from ocr_panoptic.errors import UserError
@@ -17,7 +16,7 @@ from ocr_panoptic.layers import RegionContext
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
 from ocr_panoptic.predict.run_info import run_info
 from ocr_panoptic.predict.single_image import class_metadata
-from ocr_panoptic.predict.trained_model import build_trained_model
+from ocr_panoptic.predict.trained_model import TrainedModel, build_trained_model
 from ocr_panoptic.progress import with_progress
 
 from .inspection import HEADS, Inspector
@@ -123,7 +122,7 @@ SCHEMES = [
 ]
 
 
-def measure_regions(cfg: CfgNode) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
+def measure_regions(trained: TrainedModel) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
     """
     Measure the quality of a trained model's object regions on DATASETS.TEST[0].
 
@@ -133,6 +132,7 @@ def measure_regions(cfg: CfgNode) -> tuple[dict[str, dict[str, float]], dict[str
     Returns:
         the results of :class:`RegionQuality`, and the facts that are needed to repeat the run
     """
+    cfg, start = trained
     head, scheme = cfg.MODEL.SEM_SEG_HEAD.NAME, cfg.MODEL.CONTEXT.NAME
     if head not in HEADS or scheme not in SCHEMES or not cfg.MODEL.OCR.REGION_SUPERVISION:
         raise UserError(
@@ -142,7 +142,7 @@ def measure_regions(cfg: CfgNode) -> tuple[dict[str, dict[str, float]], dict[str
         )
     metadata = class_metadata(cfg)
     quality = RegionQuality(metadata.stuff_classes, metadata.ignore_label)
-    model = build_trained_model(cfg)
+    model = build_trained_model(cfg, start)
     inspector = Inspector(cfg, model)
     for record in with_progress(DatasetCatalog.get(metadata.name), "regions"):
         truth = semantic_truth(record, metadata)

@@ -21,7 +21,7 @@ from ocr_panoptic.formats.run_folder import read_training_log
 from ocr_panoptic.predict.run_info import weights_sha256
 from ocr_panoptic.predict.single_image import class_metadata
 from ocr_panoptic.predict.task import task_of
-from ocr_panoptic.predict.trained_model import build_trained_model
+from ocr_panoptic.predict.trained_model import TrainedModel, build_trained_model
 from ocr_panoptic.progress import with_progress
 
 from .figures import ImageFigures, image_figures
@@ -30,21 +30,22 @@ from .report import RankedImage, png_source, render_report, worst_images
 from .scene import PanopticMap, panoptic_truth, semantic_truth
 
 
-def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: int) -> str:
+def build_report(trained: TrainedModel, config_file: str, num_images: int, num_ranked: int) -> str:
     """
     Return the HTML report of a run that was evaluated on DATASETS.TEST[0].
 
     Args:
-        cfg: completed config with trained MODEL.WEIGHTS.
+        trained: completed config and weights of the run.
         config_file: name of the config file, shown on the page.
         num_images: number of images to show, evenly spread over the data set.
         num_ranked: number of worst images to show.
     """
+    cfg, start = trained
     metadata = class_metadata(cfg)
     folder = evaluation_folder(cfg.OUTPUT_DIR, metadata.name)
     evaluation = read_evaluation(folder)
     log = read_training_log(cfg.OUTPUT_DIR)
-    model = build_trained_model(cfg)
+    model = build_trained_model(cfg, start)
     evaluated, found = evaluation.run.get("weights_sha256"), weights_sha256(model)
     if evaluated != found:  # metrics and pictures would come from different models
         raise UserError(

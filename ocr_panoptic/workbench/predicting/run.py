@@ -17,7 +17,6 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from detectron2.config import CfgNode
 from detectron2.utils import comm
 
 from ocr_panoptic.formats.files import printable, read_json, write_text
@@ -27,6 +26,7 @@ from ocr_panoptic.predict.model import Model
 from ocr_panoptic.predict.result import Classes, Result, classes_of, files_of
 from ocr_panoptic.predict.single_image import class_metadata
 from ocr_panoptic.predict.sources import Inputs, Item, ahead, summary
+from ocr_panoptic.predict.trained_model import TrainedModel
 from ocr_panoptic.progress import with_progress
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,9 @@ logger = logging.getLogger(__name__)
 SHOWN = 20  # largest number of faults in the log
 
 
-def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlays: bool) -> int:
+def predict_all(
+    trained: TrainedModel, inputs: Inputs, folder: Path, labels: str, overlays: bool
+) -> int:
     """
     Run the model on images that lack up-to-date results; write JSON files about all images.
 
@@ -48,6 +50,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlay
     Returns:
         number of images that failed; always 0 outside the main process
     """
+    cfg, start = trained
     classes = classes_of(class_metadata(cfg), labels)
     is_panoptic = bool(classes.categories)
     files = {i.name: files_of(folder, i.name, is_panoptic, overlays) for i in inputs.items}
@@ -70,7 +73,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlay
         )
     faults = {}
     if todo:
-        model = Model(cfg, labels)
+        model = Model(cfg, labels, start)
         logger.info("Predicting with %s", model)
         faults = _predict(model, todo, folder, overlays)
     faults = {name: why for part in comm.gather(faults) for name, why in part.items()}

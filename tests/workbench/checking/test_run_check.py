@@ -8,7 +8,8 @@ import pytest
 from detectron2.data import DatasetCatalog
 
 from ocr_panoptic.cli import call
-from ocr_panoptic.engine import complete_config, load_config
+from ocr_panoptic.config.files import load_config
+from ocr_panoptic.predict.complete import complete_config
 from ocr_panoptic.workbench.checking.run_check import RunCheck, check_run
 from support.tiny_runs import CONFIGS, OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 

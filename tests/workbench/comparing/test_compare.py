@@ -5,8 +5,8 @@ import json
 import pytest
 
 from ocr_panoptic.cli import call
+from ocr_panoptic.config.files import load_config, overrides_of
 from ocr_panoptic.config.unread import check_unread_keys
-from ocr_panoptic.engine import load_config
 from ocr_panoptic.workbench.comparing.compare import OURS, comparison, comparison_report, verdict
 from ocr_panoptic.workbench.comparing.intervals import Interval, student_quantile
 from support.study_records import cells, run_record
@@ -25,7 +25,7 @@ def test_standard_heads_are_compared_with_the_configs_head(file):
         opts += ["MODEL.SEM_SEG_HEAD.IN_FEATURES", "['res5']"]
         opts += ["MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", "['res4']"]
     found, registered = {}, "ContextSemSegHead" if is_semantic else "OCRSemSegFPNHead"
-    for name, system in comparison(file, opts, [0, 1]).systems.items():
+    for name, system in comparison(file, overrides_of(opts), [0, 1]).systems.items():
         cfg = load_config(str(system.config), list(system.opts))
         check_unread_keys(cfg)
         assert (cfg.SOLVER.MAX_ITER, system.seeds) == (7, (0, 1))
@@ -51,7 +51,7 @@ def test_heads_have_only_keys_that_they_read(file):
     opts = [head + "LOSS_TYPE", "ohem", head + "COARSE_LOSS_TYPE", "dice"]
     opts += [head + "OHEM_MIN_KEPT", "5", head + "CLASS_WEIGHTS", "[1.0, 2.0]"]
     opts += ["MODEL.CONTEXT.NAME", "ASP-OCR", "MODEL.CONTEXT.DILATIONS", "(6, 12)"]
-    for system in comparison(file, opts, [0]).systems.values():
+    for system in comparison(file, overrides_of(opts), [0]).systems.values():
         cfg = load_config(str(system.config), list(system.opts))
         check_unread_keys(cfg)
         assert cfg.MODEL.SEM_SEG_HEAD.LOSS_TYPE == "ohem"
@@ -59,10 +59,10 @@ def test_heads_have_only_keys_that_they_read(file):
 
 def test_a_head_equal_to_ours_is_not_trained_twice():
     with pytest.raises(ValueError, match="META_ARCHITECTURE is SegFix;.* Pano"):
-        comparison(CONFIGS / "SegFix/segfix_HRNet_W48_custom.yaml", [], [0])
+        comparison(CONFIGS / "SegFix/segfix_HRNet_W48_custom.yaml", {}, [0])
     folder = CONFIGS / "COCO-PanopticSegmentation"
     ocr, plain = (
-        comparison(folder / f"{name}_R_50_1x.yaml", [], [0]).systems
+        comparison(folder / f"{name}_R_50_1x.yaml", {}, [0]).systems
         for name in ("panoptic_fpn_ocr", "panoptic_fpn")
     )
     assert (list(ocr), list(plain)) == (["plain", "PPM", OURS], ["plain", "PPM", "OCR", OURS])
@@ -77,7 +77,7 @@ def test_report_by_hand():
 
     Gains over PPM are 1, 1.1, 0.9; OCR has a single run. The class sky gains 1 over plain.
     """
-    study = comparison(SEMANTIC, [], [0, 1, 2])
+    study = comparison(SEMANTIC, {}, [0, 1, 2])
     values = {OURS: [51, 53, 55], "plain": [50, 51, 52], "PPM": [52, 54.1, 55.9], "OCR": [49]}
     records = [
         run_record(name, seed, value, sky=8.0 if name == OURS else 7.0)
@@ -104,7 +104,7 @@ def test_report_by_hand():
 
 @pytest.mark.slow
 def test_the_command_reads_finished_runs(tmp_path, capsys):
-    study = comparison(SEMANTIC, ["SOLVER.MAX_ITER", "7"], [0])
+    study = comparison(SEMANTIC, {"SOLVER.MAX_ITER": "7"}, [0])
     for place, (name, system) in enumerate(study.systems.items()):
         record = run_record(name, 0, 50.0 + place, [[7, 50.0 + place]]) | system.settings(0)
         record["metrics"] = dict.fromkeys(study.metrics, 50.0 + place)

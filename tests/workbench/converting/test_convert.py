@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
 from ocr_panoptic.checkpoint.settings import differing_settings
-from ocr_panoptic.engine import build_trained_model
+from ocr_panoptic.predict.trained_model import build_trained_model
 from ocr_panoptic.workbench.converting.convert import Conversion, convert_weights
 from support import conversions
 from support import published_networks as published

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ocr_panoptic import cli, modeling
 from ocr_panoptic.cli import export as cli_export
-from ocr_panoptic.engine import load_config
+from ocr_panoptic.config.files import load_config
 from ocr_panoptic.modeling import OCRSemanticSegmentor, deploy
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context
 from ocr_panoptic.modeling.timm_parts import EvenConv2dSame

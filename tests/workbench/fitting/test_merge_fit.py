@@ -11,11 +11,11 @@ from detectron2.data import MetadataCatalog
 from detectron2.structures import Instances
 
 from ocr_panoptic.cli import fit_merge as command
-from ocr_panoptic.config.files import values_by_key
-from ocr_panoptic.engine import complete_config, load_config
+from ocr_panoptic.config.files import load_config, values_by_key
 from ocr_panoptic.evaluation.panoptic_quality import PanopticQuality
 from ocr_panoptic.evaluation.segment_matching import SegmentOverlaps
 from ocr_panoptic.modeling.panoptic_merge import MergeRules, merge_panoptic, rules_of_config
+from ocr_panoptic.predict.complete import complete_config
 from ocr_panoptic.workbench.fitting import merge_fit
 from ocr_panoptic.workbench.fitting.merge_fit import KeptPredictions, fit_merge
 from ocr_panoptic.workbench.fitting.merge_replay import Rules, keep_image, replay

@@ -8,9 +8,10 @@ import torch
 from detectron2.data import DatasetCatalog
 from detectron2.modeling import build_model
 
-from ocr_panoptic.engine import complete_config, load_config
+from ocr_panoptic.config.files import load_config
 from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.modeling import deploy
+from ocr_panoptic.predict.complete import complete_config
 from ocr_panoptic.predict.single_image import class_metadata, model_input
 from ocr_panoptic.workbench.looking.inspection import Inspector
 from support.tiny_runs import (

@@ -9,8 +9,10 @@ from detectron2.data import DatasetCatalog
 from detectron2.data.detection_utils import read_image
 
 from ocr_panoptic.cli import call
-from ocr_panoptic.engine import build_trained_model, complete_config, load_config
+from ocr_panoptic.config.files import load_config
 from ocr_panoptic.formats.labels import read_true_labels
+from ocr_panoptic.predict.complete import complete_config
+from ocr_panoptic.predict.trained_model import build_trained_model
 from ocr_panoptic.workbench.looking.inspection import cell_edges
 from ocr_panoptic.workbench.looking.region_quality import RegionQuality
 from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC

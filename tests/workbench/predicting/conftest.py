@@ -7,7 +7,8 @@ import torch
 from detectron2.modeling import build_model
 
 from ocr_panoptic import cli
-from ocr_panoptic.engine import complete_config, load_config
+from ocr_panoptic.config.files import load_config
+from ocr_panoptic.predict.complete import complete_config
 from support.tiny_runs import (
     OCR_CONFIG,
     SEMANTIC_CONFIG,

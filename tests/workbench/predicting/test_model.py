@@ -14,7 +14,7 @@ from PIL import ExifTags, Image
 from pycocotools import mask as run_lengths
 
 import ocr_panoptic
-from ocr_panoptic.engine import load_config
+from ocr_panoptic.config.files import load_config
 from ocr_panoptic.predict.run_info import run_info
 from support.tiny_runs import SEMANTIC_CONFIG, TILES, pixels
 

@@ -16,13 +16,15 @@ from PIL import Image
 from pycocotools.coco import COCO
 
 import demo
+from ocr_panoptic.config.files import load_config
 from ocr_panoptic.data.data_check import check_data
 from ocr_panoptic.data.data_file import PanopticSplit, write_data_file
 from ocr_panoptic.data.panoptic.annotations import panoptic_metadata, parse_categories
-from ocr_panoptic.engine import build_trained_model, complete_config, load_config
 from ocr_panoptic.predict import result as results_module
+from ocr_panoptic.predict.complete import complete_config
 from ocr_panoptic.predict.result import classes_of
 from ocr_panoptic.predict.single_image import model_input
+from ocr_panoptic.predict.trained_model import build_trained_model
 from support.tiny_runs import TILES, pixels, write_video
 
 pytestmark = pytest.mark.slow

@@ -9,15 +9,17 @@ import pytest
 import torch
 from detectron2.modeling import build_model
 
-from ocr_panoptic.engine import build_trained_model, complete_config, load_config
+from ocr_panoptic.cli.train import argument_parser
+from ocr_panoptic.config.files import load_config
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.labels import read_label_image
 from ocr_panoptic.formats.offsets import moved, source_pixels
 from ocr_panoptic.formats.pictures import read_picture
+from ocr_panoptic.predict.complete import complete_config
 from ocr_panoptic.predict.segfix import load_segfix_config, refined_by_segfix, segfix_config
+from ocr_panoptic.predict.trained_model import build_trained_model
 from ocr_panoptic.workbench.refining.refine import predicted_offsets
 from support.tiny_runs import CONFIGS, images_of, predict
-from train_net import argument_parser
 from train_net import main as train_net
 
 pytestmark = pytest.mark.slow

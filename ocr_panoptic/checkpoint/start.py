@@ -1,0 +1,91 @@
+"""
+What a run or a trained model starts from: weights, or the checkpoint where a training goes on.
+
+A :class:`Start` is read once, and handed on to whatever needs to know.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import yaml
+from detectron2.config import CfgNode
+
+from ocr_panoptic.config.files import values_by_key
+from ocr_panoptic.errors import MissingFileError, UserError
+
+from .checkpointer import last_checkpoint
+from .reading import fetch_weights, read_checkpoint
+from .settings import IDENTITY
+
+Resume = bool | Literal["auto"]  # "auto" resumes if there is a checkpoint
+
+
+@dataclass(frozen=True)
+class Start:
+    """
+    Facts about the weights that a run or a trained model starts from.
+
+    Attributes:
+        weights: file or address; "" for random weights.
+        settings: config values of the training that made the weights, by the keys' full names;
+            None if the file does not hold them.
+        classes: metadata of the classes of that training; None if unknown.
+        progress: how far the training got that this run continues: "iteration", "images", "seed",
+            "processes" and "config"; None if the run starts at iteration 0.
+    """
+
+    weights: str = ""
+    settings: Mapping[str, Any] | None = None
+    classes: Mapping[str, Any] | None = None
+    progress: Mapping[str, Any] | None = None
+
+
+def find_start(cfg: CfgNode, resume: Resume) -> Start:
+    """
+    Return the last checkpoint in OUTPUT_DIR if ``resume``, else the weights in MODEL.WEIGHTS.
+
+    Raises:
+        MissingFileError: ``resume`` is True, but the folder has no checkpoint; or the weights do
+            not exist.
+    """
+    folder, trust_pickle = cfg.OUTPUT_DIR, cfg.MODEL.TRUST_PICKLE
+    if resume and (file := last_checkpoint(folder)):
+        return read_start(file, trust_pickle=trust_pickle, resumes=True)
+    if resume is True:
+        raise MissingFileError(
+            f"--resume found no checkpoint in OUTPUT_DIR={folder}, or only those of an earlier "
+            "training. Set OUTPUT_DIR to the run to resume, or start a run with --resume auto."
+        )
+    return read_start(cfg.MODEL.WEIGHTS, trust_pickle=trust_pickle)
+
+
+def read_start(weights: str, *, trust_pickle: bool = False, resumes: bool = False) -> Start:
+    """
+    Read the facts about a file of weights; its tensors stay in the file.
+
+    Args:
+        weights: file; address, from which the file is downloaded; or "" for random weights.
+        trust_pickle: whether to read pickles with more than tensors and arrays, which can run code.
+        resumes: whether a training goes on from the file, which must hold the training's state.
+    """
+    file = fetch_weights(weights)
+    if not file.endswith(".pth"):
+        return Start(weights)
+    content = read_checkpoint(file, trust_pickle=trust_pickle, mmap=True)
+    settings = classes = None
+    if identity := content.get(IDENTITY):
+        settings = values_by_key(yaml.safe_load(identity["settings"]))
+        classes = identity["classes"]
+    return Start(weights, settings, classes, _progress(file, content) if resumes else None)
+
+
+def _progress(file: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    state = content.get("trainer")
+    if not isinstance(state, dict) or "_trainer" not in state:
+        raise UserError(
+            f"{file} has weights, but not the state of training that --resume needs. Start "
+            f"another run from them: MODEL.WEIGHTS {file} and another OUTPUT_DIR."
+        )
+    kept = {key: state[key] for key in ("iteration", "images", "seed", "processes")}
+    return {**kept, "config": yaml.safe_load(state["config"])}
