@@ -28,8 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ocr_panoptic.checkpoint import SafeCheckpointer
 from ocr_panoptic.config.files import load_config
 from ocr_panoptic.predict.complete import complete_config
-from ocr_panoptic.predict.task import training_loader
 from ocr_panoptic.program import run_program
+from train_net import Trainer
 
 COLUMNS = ["detection", "semantic", "ratio", "initial loss", "above", "tensors"]
 
@@ -55,7 +55,7 @@ def gradients(cfg: CfgNode, seed: int) -> list[float]:
     torch.manual_seed(seed)
     model = build_model(cfg).train()
     SafeCheckpointer(model).load(cfg.MODEL.WEIGHTS, checkpointables=[])
-    batch = next(iter(training_loader(cfg)))
+    batch = next(iter(Trainer.build_train_loader(cfg)))
     with EventStorage():
         losses = model(batch)
     none = torch.zeros((), requires_grad=True)

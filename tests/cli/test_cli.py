@@ -81,7 +81,6 @@ MISTAKES = [  # words of a command, part of the message
     ("train --config-file {own} --data nope.yaml", "nope.yaml: data file not found"),
     ("train --config-file {own} SOLVER.MAX_ITERR 3", "Did you mean SOLVER.MAX_ITER?"),
     ("train --config-file {own} SOLVER.MAX_ITER -5", "it is a number of at least 0"),
-    ("train --config-file {own} MODEL.WEIGHTS nope.pth", "The weights nope.pth do not exist"),
     ("train --config-file {own} --data {own}", "neither panoptic nor semantic"),
     ("check --config-file {own} --num-gpus 0", "--num-gpus: is 0; expected a number"),
     ("predict --weights {empty} --input . --output o", "argument --weights: is empty"),

@@ -8,7 +8,12 @@ import yaml
 from detectron2.data import DatasetCatalog
 
 from ocr_panoptic.config.files import load_config
-from ocr_panoptic.data.data_file import data_options, files_below_root, read_data_file
+from ocr_panoptic.data.data_file import (
+    data_options,
+    files_below_root,
+    read_data_file,
+    read_data_files,
+)
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.register import not_registered, register_data_sets
 from support.faults import faults_of
@@ -47,11 +52,11 @@ def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
 def test_options_of_several_files(tmp_path):
     """--data gives absolute paths, which a later command finds from another folder."""
     files = [written(tmp_path / "a.yaml", PANOPTIC), written(tmp_path / "b.yaml", SEMANTIC)]
-    cfg = load_config("", data_options([os.path.relpath(file) for file in files]))
+    cfg = load_config("", data_options(read_data_files([os.path.relpath(file) for file in files])))
     assert tuple(map(str, files)) == cfg.DATASETS.FILES
     assert cfg.DATASETS.TRAIN == ("city_train", "town_train")
     assert cfg.DATASETS.TEST == ("city_val",)
-    assert data_options([]) == []
+    assert data_options([]) == {}
     written_config = yaml.safe_load(cfg.dump())
     assert written_config["DATASETS"]["FILES"] == list(map(str, files))
 
@@ -99,7 +104,7 @@ def test_all_faults_of_a_file(tmp_path):
 def test_no_file(tmp_path):
     for path in (tmp_path / "a.yaml", tmp_path):
         with pytest.raises(FileNotFoundError, match=f"{path}: data file not found"):
-            data_options([path])
+            read_data_files([path])
 
 
 def test_only_splits_in_use_are_read(raw, tmp_path):
@@ -172,4 +177,4 @@ def test_names_are_found_below_the_root(tmp_path, monkeypatch):
 def test_a_single_file_and_a_file_named_twice(raw):
     file = str(raw.described())
     assert register_data_sets(file) == register_data_sets([file, file]) == ["pets_train"]
-    assert data_options(file) == data_options([file, file])
+    assert read_data_files(file) == read_data_files([file, file])
