@@ -1,26 +1,24 @@
 """A Detectron2 checkpointer that also reads published weights and untrusted files."""
 
+import copy
 import logging
 import os
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from detectron2.checkpoint import DetectionCheckpointer
-from fvcore.common.checkpoint import _IncompatibleKeys
 from torch import nn
 
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import replacing, write_text
 
-from .class_rows import Rows, rows_by_name, zoo_classes
 from .fit import Fit
-from .imagenet import adapt_input_channels, adapt_names
-from .reading import fetch_weights, read_checkpoint
-from .settings import IDENTITY, RECORD
+from .matching import Demands, Loaded, check_finite, check_fit, weights_for
+from .reading import fetch_weights, has_heuristics, read_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -37,16 +35,15 @@ class SafeCheckpointer(DetectionCheckpointer):
 
     Args:
         model: module whose weights are loaded and saved.
-        save_dir: folder for the checkpoints; "" saves nothing.
+        save_dir: local folder for the checkpoints; "" saves nothing.
+        save_to_disk: whether to save; None to save in the main process only.
         trust_pickle: whether to read pickles with more than tensors and arrays, which can run code.
-        strict: whether to raise an error if a file does not fill every tensor of the model.
-        min_share: smallest share of the backbone's tensors, 0 to 1, that a file must fill. For
-            ImageNet files, any value above 0 means 1.
-        identity: facts about the training, such as class names, to save in each file.
-        by_class: whether to match the rows of classifiers by class name, if both the file and
-            ``identity`` have class names.
-        average: module to save in place of ``model``; None saves ``model``.
+        demands: what the weights of a file must fulfil; None for any weights that fit in part.
+        entries: further entries of each saved file, such as the training's settings.
         checkpointables: further objects to load and save, such as the optimizer.
+
+    Attributes:
+        loaded: facts about the last loaded file; None if there is none.
     """
 
     def __init__(
@@ -54,38 +51,69 @@ class SafeCheckpointer(DetectionCheckpointer):
         model: nn.Module,
         save_dir: str = "",
         *,
+        save_to_disk: bool | None = None,
         trust_pickle: bool = False,
-        strict: bool = False,
-        min_share: float = 0.0,
-        identity: dict[str, Any] | None = None,
-        by_class: bool = False,
-        average: nn.Module | None = None,
+        demands: Demands | None = None,
+        entries: Mapping[str, Any] | None = None,
         **checkpointables: Any,
     ):
-        super().__init__(model, save_dir, **checkpointables)
+        if "://" in save_dir:  # only a local file can be replaced in one step
+            raise UserError(
+                f"The folder for checkpoints is {save_dir}; expected a folder of this machine. "
+                "Set OUTPUT_DIR to one, and copy the checkpoints afterwards."
+            )
+        super().__init__(model, save_dir, save_to_disk=save_to_disk, **checkpointables)
         self.trust_pickle = trust_pickle
-        self.strict = strict
-        self.min_share = min_share
-        self.identity = identity
-        self.by_class = by_class
-        self.average = average
-        # Facts about the last loaded file; None if unknown.
-        self.fit: Fit | None = None
-        self.record: Mapping[str, Any] | None = None  # settings that the file expects; also saved
-        self.rows: Rows | None = None
+        self.demands = demands or Demands()
+        self.entries = dict(entries or {})
+        self.loaded: Loaded | None = None
 
-    def load(self, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def load(
+        self,
+        path: str,
+        checkpointables: Iterable[str] | None = None,
+        *,
+        content: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
         """
         Load a file into the model and ``checkpointables``; return the file's remaining entries.
+
+        Args:
+            path: path or address of the file; "" loads nothing. After ``?matching_heuristics=True``
+                Detectron2 matches the names of the tensors by their ends.
+            checkpointables: names of the objects to load; None for all.
+            content: content of the file, from :func:`.read_checkpoint`; None to read the file.
 
         Raises:
             OSError: The file cannot be found or downloaded.
             UserError: The file is unreadable, does not fit the model, or contains NaN or infinity.
         """
-        fetch_weights(path)
-        self._path = path
-        self._parsed_url_during_load = None  # a failed load leaves it set
-        return super().load(path, *args, **kwargs)
+        self.loaded = None
+        if not path:
+            return {}
+        self.logger.info("Loading the weights %s", path)
+        if content is None:
+            content = self._load_file(fetch_weights(path, self.path_manager))
+        if has_heuristics(path):
+            content = {**content, "matching_heuristics": True}
+        matched = weights_for(self.model, content, path, self.demands)
+        # Detectron2's functions change their arguments.
+        rest = {**content, "model": copy.copy(matched.weights)}
+        fit = Fit(self.model.state_dict(), self._load_model(rest))
+        logger.debug("Not filled, not used:%s", fit.listing(lines=10**6) or " none")
+        check_fit(fit, path, self.demands, is_renamed=matched.is_renamed)
+        check_finite(self.model.state_dict(), path)
+        self.loaded = Loaded(path, fit, matched.record, matched.kept, matched.new)
+        for key in self.checkpointables if checkpointables is None else checkpointables:
+            if key in rest:
+                self.checkpointables[key].load_state_dict(rest.pop(key))
+        return rest
+
+    def summary(self) -> str:
+        """Describe how the loaded file fits the model, with a table if the file lacks tensors."""
+        if self.loaded is None:
+            return "No weights are loaded: the model is random"
+        return self.loaded.summary()
 
     def save(self, name: str, *, tag: bool = True, keep: int = 0, **kwargs: Any) -> None:
         """
@@ -99,10 +127,9 @@ class SafeCheckpointer(DetectionCheckpointer):
         """
         if not self.save_dir or not self.save_to_disk:
             return
-        data = {"model": (self.average or self.model).state_dict()}
+        data = {"model": self.model.state_dict()}
         data |= {key: value.state_dict() for key, value in self.checkpointables.items()}
-        known = {RECORD: self.record, IDENTITY: self.identity}
-        data |= {**kwargs, **{key: value for key, value in known.items() if value}}
+        data |= {**self.entries, **kwargs}
         path = Path(self.save_dir) / f"{name}.pth"
         self.logger.info("Saving checkpoint to %s", path)
         try:
@@ -128,6 +155,9 @@ class SafeCheckpointer(DetectionCheckpointer):
     def get_checkpoint_file(self) -> str:
         return last_checkpoint(self.save_dir)
 
+    def has_checkpoint(self) -> bool:
+        return bool(self.get_checkpoint_file())
+
     def remove_unfinished(self) -> None:
         """Remove temporary files that killed processes have left in the checkpoint folder."""
         for path in Path(self.save_dir).glob(".*.tmp"):
@@ -135,85 +165,7 @@ class SafeCheckpointer(DetectionCheckpointer):
                 path.unlink(missing_ok=True)
 
     def _load_file(self, filename: str) -> dict[str, Any]:
-        checkpoint = read_checkpoint(filename, trust_pickle=self.trust_pickle)
-        self.record = checkpoint.get(RECORD)
-        return checkpoint
-
-    def _load_model(self, checkpoint: dict[str, Any]) -> _IncompatibleKeys:
-        if any("object_context_block" in name for name in checkpoint["model"]):
-            raise UserError(
-                f"The weights {self._path} are OCR weights of another code base: convert them with "
-                "ocr-panoptic convert, see docs/checkpoints.md."
-            )
-        min_share, is_renamed = self.min_share, False
-        weights = checkpoint["model"]
-        if not self.strict:  # only training adapts the input channels
-            weights = checkpoint["model"] = adapt_input_channels(weights, self.model)
-        if not checkpoint.get("matching_heuristics"):
-            checkpoint["model"], record = adapt_names(weights, self.model, self._path)
-            self.record = record or self.record
-            is_renamed = checkpoint["model"] is not weights
-            if is_renamed and min_share:
-                min_share = 1.0  # ImageNet weights of the same network fill the whole backbone
-        self.rows = None
-        theirs = (checkpoint.get(IDENTITY) or {}).get("classes") or zoo_classes(self._path)
-        ours = (self.identity or {}).get("classes")
-        if self.by_class and theirs and ours:
-            own = self.model.state_dict()
-            self.rows = rows_by_name(checkpoint["model"], own, theirs, ours)
-            checkpoint["model"] = self.rows.weights
-        incompatible = super()._load_model(checkpoint)
-        self.fit = fit = Fit(self.model.state_dict(), incompatible)
-        if len(fit.faults) == len(fit.names) or (self.strict and fit.faults):
-            raise UserError(
-                f"The weights {self._path} do not fit the model: {len(fit.faults)} of "
-                f"{len(fit.names)} tensors.{fit.listing()}\n"
-                "Use the config that the weights were trained with, or train from them first."
-            )
-        if (share := fit.backbone_share(statistics=is_renamed)) < min_share:
-            raise UserError(
-                f"The weights {self._path} are of another model: they fill "
-                f"{share:.1%} of the backbone, expected {min_share:.0%}."
-                f"\n{fit.table()}\nUse weights of this backbone (MODEL.BACKBONE, MODEL.RESNETS, "
-                "MODEL.TIMM), or set MODEL.WEIGHTS_MIN_SHARE 0 to start from them all the same."
-            )
-        if what := not_finite(self.model):  # such a network's predictions are useless
-            raise UserError(
-                f"The weights {self._path} are broken: {what}. Take an earlier checkpoint of the "
-                "run, or the file from where it came."
-            )
-        return incompatible
-
-    def _log_incompatible_keys(self, incompatible: _IncompatibleKeys) -> None:
-        if self.fit:  # for the log file only; users see the summary
-            logger.debug("Not filled, not used:%s", self.fit.listing(lines=10**6) or " none")
-
-    def summary(self) -> str:
-        """Describe how the loaded file fits the model, with a table if the file lacks tensors."""
-        if self.fit is None:
-            return "No weights are loaded: the model is random"
-        fit = self.fit
-        filled = len(fit.names) - len(fit.faults)
-        text = f"{self._path} fills {filled} of the model's {len(fit.names)} tensors"
-        if fit.unused:
-            text += f"; {len(fit.unused)} tensors of the file are not used"
-        if self.rows and self.rows.new:
-            text += (
-                f"\nclasses   {', '.join(self.rows.kept) or 'none'} keep their rows of the "
-                f"classifiers; {', '.join(self.rows.new)} start anew"
-            )
-        return f"{text}\n{fit.table()}" if fit.faults else text
-
-
-def not_finite(model: nn.Module) -> str:
-    """Describe the NaN and infinite values in a model; return "" if all values are finite."""
-    counts = {name: int((~t.isfinite()).sum()) for name, t in model.state_dict().items()}
-    found = {name: count for name, count in counts.items() if count}
-    if not found:
-        return ""
-    name, count = next(iter(found.items()))
-    others = f", and {len(found) - 1} other tensors have some" if len(found) > 1 else ""
-    return f"{count:,} values of {name} are NaN or infinite{others}"
+        return read_checkpoint(filename, trust_pickle=self.trust_pickle)
 
 
 def last_checkpoint(folder: str | os.PathLike) -> str:
@@ -225,10 +177,10 @@ def last_checkpoint(folder: str | os.PathLike) -> str:
     """
     folder = Path(folder)
     tag = folder / "last_checkpoint"
-    named = tag.read_text(errors="replace") if tag.is_file() else ""
+    named = tag.read_text(errors="replace").strip() if tag.is_file() else ""
     if named == NO_CHECKPOINT:
         return ""
-    if RESUMABLE.fullmatch(named) and _is_whole(folder / named):
+    if named.endswith(".pth") and Path(named).name == named and _is_whole(folder / named):
         return str(folder / named)
     newest = newest_whole(folder)
     if named or newest:

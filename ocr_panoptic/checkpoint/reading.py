@@ -27,6 +27,7 @@ from ocr_panoptic.formats.files import printable
 from .settings import RECORD
 
 TIMEOUT = 30  # seconds to wait for a server's answer
+HEURISTICS = "matching_heuristics=True"  # query after a path
 # Names that pickled NumPy arrays in containers use, as in Detectron2's model zoo.
 ALLOWED = {
     "_codecs.encode",  # bytes of old protocols
@@ -49,14 +50,33 @@ class ArrayUnpickler(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def fetch_weights(path: str) -> str:
-    """Return the local path of weights; if ``path`` is an address, download the weights first."""
+def has_heuristics(path: str) -> bool:
+    """Return whether a path or address ends in ``?matching_heuristics=True``, as in Detectron2."""
+    query = urlparse(path).query
+    if query not in ("", HEURISTICS):
+        raise UserError(
+            f"The weights {path} have the query ?{query}; only ?{HEURISTICS} has a meaning. "
+            "Download or rename the file, and set MODEL.WEIGHTS to a path without it."
+        )
+    return bool(query)
+
+
+def fetch_weights(path: str, manager: Any = PathManager) -> str:
+    """
+    Return the local path of weights; if ``path`` is an address, download the weights first.
+
+    Args:
+        path: path or address; a query ``?matching_heuristics=True`` is ignored.
+        manager: iopath's PathManager that knows the kinds of addresses.
+    """
+    if has_heuristics(path):
+        path = path.removesuffix(f"?{HEURISTICS}")
     file = path
     if "://" in path:
         waiting = socket.getdefaulttimeout()
         socket.setdefaulttimeout(TIMEOUT)
         try:
-            file = PathManager.get_local_path(path)
+            file = manager.get_local_path(path)
         except MissingFileError:  # from PackageHandler or TimmHandler
             raise
         except Exception as e:  # from urllib, http.client, iopath ...
@@ -96,6 +116,8 @@ def read_checkpoint(
             "__author__": "Caffe2",
             "matching_heuristics": True,
         }
+    elif filename.endswith(".pyth") and "model_state" in data:  # pycls
+        checkpoint = {"model": data["model_state"], "matching_heuristics": True}
     else:
         checkpoint = dict(data) if "model" in data else {"model": data}
     inner = checkpoint["model"]

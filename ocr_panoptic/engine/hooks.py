@@ -14,7 +14,8 @@ from detectron2.utils import comm
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
-from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer, not_finite
+from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer
+from ocr_panoptic.checkpoint.matching import not_finite
 
 from .best_model import BestModel
 
@@ -44,7 +45,8 @@ class Averaging(HookBase):
         self.module = self._average.module.train().requires_grad_(False)
 
     def begin(self) -> None:
-        """Start the average at the model's current weights."""
+        """Start the model and the average at the weights that were loaded into ``module``."""
+        self._model.load_state_dict(self.module.state_dict())
         self._average.update_parameters(self._model)  # the first update copies the weights
 
     def after_step(self) -> None:
@@ -80,7 +82,7 @@ class Checkpoints(HookBase):
         iteration = self.trainer.iter
         if self._saved == iteration:
             return
-        if what := not_finite(self._model):
+        if what := not_finite(self._model.state_dict()):
             raise FloatingPointError(f"Iteration {iteration} has broken the model: {what}.")
         is_last = iteration + 1 == self.trainer.max_iter
         name = "model_final" if is_last else f"model_{iteration:07d}"

@@ -21,7 +21,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ocr_panoptic.checkpoint.checkpointer import NO_CHECKPOINT, SafeCheckpointer, newest_whole
-from ocr_panoptic.checkpoint.settings import check_settings, settings_of
+from ocr_panoptic.checkpoint.matching import Demands
+from ocr_panoptic.checkpoint.settings import IDENTITY, RECORD, check_settings, settings_of
 from ocr_panoptic.checkpoint.start import Resume, Start, find_start
 from ocr_panoptic.data.training_stream import TrainingStream, explained_workers, run_seed
 from ocr_panoptic.errors import UserError
@@ -72,7 +73,7 @@ class ResumableTrainer(DefaultTrainer):
         self.max_iter = solver.MAX_ITER
         self.seed = run_seed(cfg)
         self._start_images = 0  # images that all processes together had trained on before
-        model = self.build_model(cfg)
+        self.trained_model = model = self.build_model(cfg)
         optimizer = self.build_optimizer(cfg, model)
         loader = self.build_train_loader(_seeded(cfg, self.seed))
         if solver.AMP.ENABLED:  # channels-last makes half precision faster, also on a CPU
@@ -94,17 +95,17 @@ class ResumableTrainer(DefaultTrainer):
         )
         self.scheduler = self.build_lr_scheduler(cfg, optimizer)
         self._identity = identity_of_run(self._unscaled)
-        # The average starts at the current weights, which are equal in all processes.
         self.averaging = Averaging(model, cfg.MODEL.EMA.DECAY) if cfg.MODEL.EMA.ENABLED else None
         self.evaluated_model = self.averaging.module if self.averaging else model  # and saved
         self.checkpointer = SafeCheckpointer(
-            model,
+            self.evaluated_model,
             cfg.OUTPUT_DIR,
             trust_pickle=cfg.MODEL.TRUST_PICKLE,
-            min_share=cfg.MODEL.WEIGHTS_MIN_SHARE,
-            average=self.averaging and self.averaging.module,
-            identity=self._identity,
-            by_class=cfg.MODEL.WEIGHTS_BY_CLASS,
+            demands=Demands(
+                min_share=cfg.MODEL.WEIGHTS_MIN_SHARE,
+                classes=self._identity["classes"] if cfg.MODEL.WEIGHTS_BY_CLASS else None,
+            ),
+            entries={IDENTITY: self._identity},
             trainer=weakref.proxy(self),
         )
         best = cfg.TEST.BEST_CHECKPOINT
@@ -163,8 +164,9 @@ class ResumableTrainer(DefaultTrainer):
             self.averaging.begin()
         if self.best and start.progress:
             self.best.resume()
-        check_settings(cfg, checkpointer.record, strict=False)
-        checkpointer.record = checkpointer.record and settings_of(cfg, checkpointer.record)
+        if checkpointer.loaded and (record := checkpointer.loaded.record):
+            check_settings(cfg, record, strict=False)
+            checkpointer.entries[RECORD] = settings_of(cfg, record)
         if comm.is_main_process():
             self._begin_folder(is_new=start.progress is None)
         if isinstance(self.data_loader, TrainingStream):  # other loaders start at the first image
@@ -194,11 +196,11 @@ class ResumableTrainer(DefaultTrainer):
             "seed": self.seed,
             "processes": comm.get_world_size(),
             "config": self.cfg.dump(),
-            "parameters": parameter_names(self.checkpointer.model, self.optimizer),
+            "parameters": parameter_names(self.trained_model, self.optimizer),
             "_trainer": self._trainer.state_dict(),
         }
         if self.averaging:  # then the file's model is the average
-            state["trained_weights"] = self.checkpointer.model.state_dict()
+            state["trained_weights"] = self.trained_model.state_dict()
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -208,8 +210,9 @@ class ResumableTrainer(DefaultTrainer):
         Only the momenta, loss scale, seed and, if weights are averaged, the unaveraged weights come
         from ``state_dict``; everything else follows the current config.
         """
-        fit, model = self.checkpointer.fit, self.checkpointer.model
-        if fit and (fit.faults or fit.unused):
+        loaded, model = self.checkpointer.loaded, self.trained_model
+        if loaded and (loaded.fit.faults or loaded.fit.unused):
+            fit = loaded.fit
             raise UserError(
                 "The run cannot be resumed with this config, whose model is different: "
                 f"{len(fit.faults) + len(fit.unused)} tensors differ.{fit.listing(3)}"
@@ -332,7 +335,7 @@ def _seeded(cfg: CfgNode, seed: int) -> CfgNode:
 def start_summary(trainer: ResumableTrainer) -> str:
     """Return the first lines of a training log: data, model, weights, schedule and device."""
     cfg, checkpointer, start = trainer.cfg, trainer.checkpointer, trainer.start_iter
-    solver, head, model = cfg.SOLVER, cfg.MODEL.SEM_SEG_HEAD.NAME, checkpointer.model
+    solver, head, model = cfg.SOLVER, cfg.MODEL.SEM_SEG_HEAD.NAME, trainer.trained_model
     examples = getattr(trainer.data_loader, "examples", None)  # only a TrainingStream has them
     images = len(examples.records) if examples else 0
     epochs = (solver.MAX_ITER - start) * solver.IMS_PER_BATCH / max(1, images)

@@ -11,6 +11,7 @@ from torch import nn
 
 from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer, last_checkpoint
 from ocr_panoptic.checkpoint.class_rows import ZOO_WEIGHTS
+from ocr_panoptic.checkpoint.matching import Demands
 from ocr_panoptic.checkpoint.settings import check_settings
 from ocr_panoptic.checkpoint.start import Resume, Start, find_start, read_start
 from ocr_panoptic.config.files import SUFFIX, are_weights, load_config, overrides_of
@@ -172,9 +173,10 @@ def build_trained_model(cfg: CfgNode, start: Start | None = None) -> InferenceMo
         check_classes_of(start, cfg.DATASETS.TEST)
     model = build_model(cfg)
     checkpointer = SafeCheckpointer(
-        model, cfg.OUTPUT_DIR, trust_pickle=cfg.MODEL.TRUST_PICKLE, strict=True
+        model, trust_pickle=cfg.MODEL.TRUST_PICKLE, demands=Demands(strict=True)
     )
     checkpointer.load(cfg.MODEL.WEIGHTS, checkpointables=[])
-    check_settings(cfg, checkpointer.record, strict=True)
+    if checkpointer.loaded:
+        check_settings(cfg, checkpointer.loaded.record, strict=True)
     logging.getLogger(__name__).info("%s", checkpointer.summary())
     return deployed(cfg, model.eval(), made_of=weights_sha256(model))

@@ -11,7 +11,7 @@ from detectron2.modeling import Backbone, build_backbone
 from tabulate import tabulate
 from torch import Tensor, nn
 
-from ocr_panoptic.checkpoint import SafeCheckpointer
+from ocr_panoptic.checkpoint import Demands, SafeCheckpointer
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import read_json
 from ocr_panoptic.formats.pictures import read_picture
@@ -30,7 +30,7 @@ def build_loaded_backbone(cfg: CfgNode) -> Backbone:
         checkpointer = SafeCheckpointer(
             nn.ModuleDict({"backbone": backbone}),
             trust_pickle=cfg.MODEL.TRUST_PICKLE,
-            min_share=cfg.MODEL.WEIGHTS_MIN_SHARE,
+            demands=Demands(min_share=cfg.MODEL.WEIGHTS_MIN_SHARE),
         )
         checkpointer.load(cfg.MODEL.WEIGHTS, checkpointables=[])
     return backbone.eval()

@@ -1,5 +1,6 @@
 """Safe and checked loading of weights, the fit to a model, and classifier rows by class name."""
 
+import os
 import pickle
 import re
 from urllib.error import URLError
@@ -7,14 +8,18 @@ from urllib.error import URLError
 import numpy as np
 import pytest
 import torch
+from detectron2.checkpoint import DetectionCheckpointer
 from detectron2.utils.file_io import PathManager
-from fvcore.common.checkpoint import _IncompatibleKeys
+from fvcore.common.checkpoint import PeriodicCheckpointer, _IncompatibleKeys
+from iopath.common.file_io import PathHandler
+from iopath.common.file_io import PathManager as PathManagerBase
 from safetensors.torch import save_file
 from torch import nn
 
-from ocr_panoptic.checkpoint import SafeCheckpointer
+from ocr_panoptic.checkpoint import Demands, SafeCheckpointer
 from ocr_panoptic.checkpoint.class_rows import ZOO_WEIGHTS, rows_by_name, zoo_classes
 from ocr_panoptic.checkpoint.fit import Fit
+from ocr_panoptic.checkpoint.matching import weights_for
 from ocr_panoptic.config.files import load_config
 
 executed: list[str] = []
@@ -48,8 +53,9 @@ def randomised() -> nn.Module:
     return model
 
 
-def load(path, **options) -> nn.Module:
-    SafeCheckpointer(model := make_model(), **options).load(str(path))
+def load(path, trust_pickle=False, **demands) -> nn.Module:
+    model, rules = make_model(), Demands(**demands)
+    SafeCheckpointer(model, trust_pickle=trust_pickle, demands=rules).load(str(path))
     return model
 
 
@@ -108,6 +114,79 @@ def test_missing_weights(monkeypatch, path, fault):
         monkeypatch.setattr(PathManager, "get_local_path", fail)
     with pytest.raises(OSError, match=fault):
         load(path)
+
+
+def test_names_are_matched_as_in_detectron2(tmp_path):
+    """Detectron2's checkpointer reads the same file, from the same address of a new kind."""
+
+    class Handler(PathHandler):
+        def _get_supported_prefixes(self) -> list[str]:
+            return ["own://"]
+
+        def _get_local_path(self, path: str, **kwargs: object) -> str:
+            return str(tmp_path / path.removeprefix("own://"))
+
+    manager = PathManagerBase()
+    manager.register_handler(Handler())
+    weights = {"weight": torch.rand(4, 3, 1, 1), "a.1.bias": torch.rand(4), "unused": torch.ones(9)}
+    torch.save({"model": weights}, tmp_path / "m.pth")
+    found = {}
+    for kind in (SafeCheckpointer, DetectionCheckpointer):
+        checkpointer = kind(found.setdefault(kind, nn.ModuleDict({"net": make_model()})))
+        checkpointer.path_manager = manager
+        checkpointer.load("own://m.pth?matching_heuristics=True")
+    assert_equal_state(*found.values())
+    assert torch.equal(found[SafeCheckpointer]["net"][0].weight, weights["weight"])
+    with pytest.raises(ValueError, match=r"have the query \?token=1; only"):
+        load(f"{tmp_path}/m.pth?token=1")
+    with pytest.raises(ValueError, match="is own://folder; expected a folder of this machine"):
+        SafeCheckpointer(make_model(), "own://folder")
+
+
+def test_checkpoints_are_kept_and_resumed_as_in_detectron2(tmp_path):
+    torch.save({"model": make_model().state_dict()}, tmp_path / "first.pth")
+    for kind in (SafeCheckpointer, DetectionCheckpointer):
+        folder, model, other = str(tmp_path / kind.__name__), make_model(), nn.Linear(1, 1)
+        os.makedirs(folder)
+        checkpointer = kind(model, folder, other=other)
+        assert not checkpointer.has_checkpoint()
+        assert checkpointer.resume_or_load(str(tmp_path / "first.pth")) == {}
+        periodic = PeriodicCheckpointer(checkpointer, 2, 7, max_to_keep=1, file_prefix="own")
+        for iteration in range(7):
+            nn.init.constant_(other.bias, iteration)
+            periodic.step(iteration, note="a")
+        assert checkpointer.has_checkpoint()
+        assert sorted(map(os.path.basename, checkpointer.get_all_checkpoint_files())) == [
+            "own_0000005.pth",
+            "own_final.pth",
+        ]
+        nn.init.zeros_(other.bias)
+        assert checkpointer.resume_or_load("") == {"iteration": 6, "note": "a"}
+        assert other.bias.item() == 6
+        assert checkpointer.resume_or_load("", resume=False) == {}
+        kind(model, folder, save_to_disk=False).save("other")
+        assert not os.path.exists(f"{folder}/other.pth")
+
+
+def test_pycls_files_load_as_in_detectron2(tmp_path):
+    torch.save({"epoch": 3, "model_state": randomised().state_dict()}, tmp_path / "m.pyth")
+    assert_equal_state(randomised(), load(tmp_path / "m.pyth"))
+
+
+def test_matching_leaves_model_and_content_unchanged():
+    """Each step is seen in the result: channels, names, rows, settings."""
+    model = nn.ModuleDict({"sem_seg_head": nn.ModuleDict({"predictor": nn.Conv2d(2, 3, 1)})})
+    name = "sem_seg_head.predictor.bias"
+    nn.init.zeros_(model["sem_seg_head"]["predictor"].bias)
+    record = {"source": "a", "file": "b", "settings": {"MODEL.X": 1}}
+    content = {"model": {name: torch.tensor([1.0, 2, 3])}, "identity": {"classes": THEIRS}}
+    content["conversion"] = record
+    matched = weights_for(model, content, "m.pth", Demands(classes=OURS))
+    assert matched.weights[name].tolist() == [1, 0, 2]
+    assert (matched.kept, matched.new) == (["sky"], ["grass"])
+    assert matched.record == record and not matched.is_renamed
+    assert content["model"][name].tolist() == [1, 2, 3]
+    assert not model.state_dict()[name].any()
 
 
 DAMAGES = {
@@ -267,7 +346,7 @@ def test_weights_of_another_model_are_refused_in_training(tmp_path, fills, share
     four = dict([*body.items()][:4])
     kinds = {"backbone": body, "other classes": body | others, "four tensors": four, "head": head}
     torch.save({"model": kinds[fills]}, path)
-    checkpointer = SafeCheckpointer(make(), min_share=0.9)
+    checkpointer = SafeCheckpointer(make(), demands=Demands(min_share=0.9))
     if not share:
         checkpointer.load(path)
         assert "head " in checkpointer.summary() and "weight, bias" in checkpointer.summary()
@@ -276,7 +355,7 @@ def test_weights_of_another_model_are_refused_in_training(tmp_path, fills, share
         checkpointer.load(path)
     advice = re.search(r"set (MODEL\S+) (\S+) to start", str(error.value)).groups()
     min_share = load_config("", list(advice)).MODEL.WEIGHTS_MIN_SHARE
-    SafeCheckpointer(make(), min_share=min_share).load(path)
+    SafeCheckpointer(make(), demands=Demands(min_share=min_share)).load(path)
 
 
 def test_too_little_memory_is_not_reported_as_damage(tmp_path, monkeypatch):
@@ -331,7 +410,8 @@ def test_a_training_keeps_the_rows_of_shared_classes(tmp_path, by_class, rows):
     weights = {f"sem_seg_head.{k}": torch.full_like(v, 5.0) for k, v in head.state_dict().items()}
     torch.save({"model": weights, "identity": {"classes": THEIRS}}, tmp_path / "model.pth")
     model = nn.ModuleDict({"sem_seg_head": head})
-    checkpointer = SafeCheckpointer(model, identity={"classes": OURS}, by_class=by_class)
+    demands = Demands(classes=OURS if by_class else None)
+    checkpointer = SafeCheckpointer(model, demands=demands)
     checkpointer.load(str(tmp_path / "model.pth"))
     assert head["predictor"].bias.tolist() == rows
     said = "sky keep their rows of the classifiers; grass start anew"

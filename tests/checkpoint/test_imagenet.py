@@ -15,8 +15,9 @@ from huggingface_hub import constants
 from safetensors.torch import save_file
 from torch import nn
 
-from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings, fetch_weights
+from ocr_panoptic.checkpoint import Demands, SafeCheckpointer, check_settings, fetch_weights
 from ocr_panoptic.checkpoint.imagenet import timm_record
+from ocr_panoptic.checkpoint.matching import Loaded
 from ocr_panoptic.config.files import load_config
 from support.backbones import Model, resnet_cfg, timm_cfg, with_random_norms
 from support.tiny_runs import OCR_CONFIG
@@ -50,13 +51,14 @@ def classifier(name: str) -> nn.Module:
     return network
 
 
-def load(model: nn.Module, weights: object, path: Path | None = None) -> SafeCheckpointer:
+def load(model: nn.Module, weights: object, path: Path | None = None) -> Loaded:
     """Load a file or address, or a state dict by way of the file ``path``."""
     if path:
         (save_file if path.suffix == ".safetensors" else torch.save)(weights, path)
-    checkpointer = SafeCheckpointer(model.eval(), min_share=0.9)
+    checkpointer = SafeCheckpointer(model.eval(), demands=Demands(min_share=0.9))
     checkpointer.load(str(path or weights))
-    return checkpointer
+    assert checkpointer.loaded
+    return checkpointer.loaded
 
 
 @pytest.mark.parametrize("depth, resnets", [(18, {"NORM": "FrozenBN"}), (50, BOTTLENECKS)])
@@ -195,7 +197,7 @@ def test_a_checkpoint_of_this_package(tmp_path, caplog):
         assert torch.equal(value, expected[name]), name
     assert f"{first}: made for images of 3 channels, adapted to 4" in caplog.text
     with pytest.raises(ValueError, match=f"do not fit the model: 1 of .*(?s:.*){first}"):
-        SafeCheckpointer(after, strict=True).load(str(file))
+        SafeCheckpointer(after, demands=Demands(strict=True)).load(str(file))
     # Weights for other channels cannot become weights for colours.
     assert list(load(with_fpn(3), {"model": after.state_dict()}, file).fit.faults) == [first]
 
@@ -386,10 +388,10 @@ def test_weights_by_timms_name(hub):
     source = classifier(CONVNEXT)
     save_file(source.state_dict(), folder / "snapshots" / revision / "model.safetensors")
     for address in ("timm://test_convnext.r160_in1k", "timm://test_convnext"):
-        checkpointer = load(timm_model(CONVNEXT), address)
-        found = checkpointer.model.backbone.body.stem_0.weight
+        record = load(model := timm_model(CONVNEXT), address).record
+        found = model.backbone.body.stem_0.weight
         assert torch.equal(found, source.stem[0].weight)
-        assert checkpointer.record["settings"]["MODEL.PIXEL_STD"] == {(127.5, 127.5, 127.5)}
+        assert record["settings"]["MODEL.PIXEL_STD"] == {(127.5, 127.5, 127.5)}
 
 
 @pytest.mark.parametrize(

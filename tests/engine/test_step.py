@@ -158,7 +158,7 @@ def test_the_average_equals_timms():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).train()
     averaging = Averaging(model, decay=0.75)
-    nn.init.normal_(model[0].weight)
+    nn.init.normal_(averaging.module[0].weight)  # as if loaded
     averaging.begin()
     timms = ModelEmaV3(model, decay=0.75)
     for average in (averaging, timms):

@@ -1,0 +1,141 @@
+"""Matches the content of a file of weights with a model, and checks how the weights fit."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from ocr_panoptic.errors import UserError
+
+from .class_rows import ClassNames, Rows, rows_by_name, zoo_classes
+from .fit import Fit
+from .imagenet import adapt_input_channels, adapt_names
+from .settings import IDENTITY, RECORD
+
+
+@dataclass(frozen=True)
+class Demands:
+    """What the weights of a file must fulfil, and whether their classes are matched by name."""
+
+    strict: bool = False  # whether the file must fill every tensor of the model
+    # Smallest share of the backbone's tensors, 0 to 1, that the file must fill. For ImageNet
+    # weights of other packages, any value above 0 means 1.
+    min_share: float = 0.0
+    # Class names of the model, by which the rows of classifiers are matched if the file has class
+    # names too; None to load the rows as they are.
+    classes: ClassNames | None = None
+
+
+class Matched(NamedTuple):
+    """The weights of a file under the names of a model's tensors, before they are loaded."""
+
+    weights: Mapping[str, Any]  # tensors or arrays
+    record: Mapping[str, Any] | None  # settings that the weights expect; None if unknown
+    is_renamed: bool  # whether the file had other names for the tensors of the backbone
+    kept: list[str]  # classes whose rows are in ``weights``, if rows were matched by name
+    new: list[str]  # classes that keep the model's rows
+
+
+class Loaded(NamedTuple):
+    """Facts about the file that was loaded into a model."""
+
+    file: str  # path or address
+    fit: Fit
+    record: Mapping[str, Any] | None
+    kept: list[str]
+    new: list[str]
+
+    def summary(self) -> str:
+        """Describe how the file fits the model, with a table if the file lacks tensors."""
+        fit = self.fit
+        filled = len(fit.names) - len(fit.faults)
+        text = f"{self.file} fills {filled} of the model's {len(fit.names)} tensors"
+        if fit.unused:
+            text += f"; {len(fit.unused)} tensors of the file are not used"
+        if self.new:
+            text += (
+                f"\nclasses   {', '.join(self.kept) or 'none'} keep their rows of the "
+                f"classifiers; {', '.join(self.new)} start anew"
+            )
+        return f"{text}\n{fit.table()}" if fit.faults else text
+
+
+def weights_for(
+    model: nn.Module, content: Mapping[str, Any], file: str, demands: Demands
+) -> Matched:
+    """
+    Return the weights of a file for a model: input channels, names and classifier rows adapted.
+
+    Neither the model nor ``content`` is changed.
+
+    Args:
+        content: result of :func:`.read_checkpoint`.
+        file: path or address of the file.
+    """
+    weights = content["model"]
+    refuse_unconverted(weights, file)
+    if not demands.strict:  # only training adapts the input channels
+        weights = adapt_input_channels(weights, model)
+    named, record = weights, None
+    if not content.get("matching_heuristics"):  # else Detectron2 matches the names
+        named, record = adapt_names(weights, model, file)
+    rows = Rows(named, [], [])
+    theirs = classes_of(content, file)
+    if demands.classes and theirs:
+        rows = rows_by_name(named, model.state_dict(), theirs, demands.classes)
+    record = record or content.get(RECORD)
+    return Matched(rows.weights, record, named is not weights, rows.kept, rows.new)
+
+
+def classes_of(content: Mapping[str, Any], file: str) -> ClassNames | None:
+    """Return the class names of a checkpoint or of a model of the zoo; None if unknown."""
+    return (content.get(IDENTITY) or {}).get("classes") or zoo_classes(file)
+
+
+def refuse_unconverted(weights: Mapping[str, Any], file: str) -> None:
+    """Refuse the OCR weights of other code bases, which have other names and other conventions."""
+    if any("object_context_block" in name for name in weights):
+        raise UserError(
+            f"The weights {file} are OCR weights of another code base, and a model here expects "
+            "other names: convert them with ocr-panoptic convert, see docs/checkpoints.md."
+        )
+
+
+def check_fit(fit: Fit, file: str, demands: Demands, *, is_renamed: bool) -> None:
+    """Refuse weights that do not fill as much of the model as ``demands`` say."""
+    if len(fit.faults) == len(fit.names) or (demands.strict and fit.faults):
+        raise UserError(
+            f"The weights {file} do not fit the model: {len(fit.faults)} of "
+            f"{len(fit.names)} tensors.{fit.listing()}\n"
+            "Use the config that the weights were trained with, or train from them first."
+        )
+    # ImageNet weights of the same network fill the whole backbone.
+    expected = 1.0 if is_renamed and demands.min_share else demands.min_share
+    if (share := fit.backbone_share(statistics=is_renamed)) < expected:
+        raise UserError(
+            f"The weights {file} are of another model: they fill "
+            f"{share:.1%} of the backbone, expected {expected:.0%}."
+            f"\n{fit.table()}\nUse weights of this backbone (MODEL.BACKBONE, MODEL.RESNETS, "
+            "MODEL.TIMM), or set MODEL.WEIGHTS_MIN_SHARE 0 to start from them all the same."
+        )
+
+
+def check_finite(tensors: Mapping[str, Tensor], file: str) -> None:
+    """Refuse weights with NaN or infinite values, since such a network's output is useless."""
+    if what := not_finite(tensors):
+        raise UserError(
+            f"The weights {file} are broken: {what}. Take an earlier checkpoint of the run, or "
+            "download or convert the file again."
+        )
+
+
+def not_finite(tensors: Mapping[str, Tensor]) -> str:
+    """Describe the NaN and infinite values in named tensors; return "" if there are none."""
+    counts = {name: int((~t.isfinite()).sum()) for name, t in tensors.items()}
+    broken = {name: count for name, count in counts.items() if count}
+    if not broken:
+        return ""
+    name, count = next(iter(broken.items()))
+    others = f", and {len(broken) - 1} other tensors have some" if len(broken) > 1 else ""
+    return f"{count:,} values of {name} are NaN or infinite{others}"
