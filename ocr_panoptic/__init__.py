@@ -45,6 +45,8 @@ logging.getLogger("torch.fx._symbolic_trace").addFilter(
     lambda record: not record.getMessage().startswith("is_fx_tracing will return true")
 )
 
+# Modules that register networks and the addresses of weights with Detectron2.
+REGISTERING = ("modeling", "segfix", "checkpoint.addresses")
 _MODULES = {
     "Model": "predict.model",
     "Result": "predict.result",
@@ -57,7 +59,8 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        importlib.import_module(f"{__name__}.modeling")  # registers the heads with Detectron2
+        for module in REGISTERING:
+            importlib.import_module(f"{__name__}.{module}")
     except ModuleNotFoundError as error:
         from .errors import MissingPackageError
         from .program import explained

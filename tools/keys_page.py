@@ -17,7 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the package of t
 
 from detectron2.config import get_cfg
 
-from ocr_panoptic.config.keys import SECTIONS, Key, add_ocr_config
+from ocr_panoptic import add_ocr_config
+from ocr_panoptic.config.keys import SECTIONS, Key
 from ocr_panoptic.config.rules import value_of
 from ocr_panoptic.config.unread import conditions
 

@@ -49,7 +49,7 @@ class Key(NamedTuple):
 
 def add_ocr_config(cfg: "CfgNode") -> None:
     """
-    Add the project's keys to a Detectron2 config, and set MODEL.DEVICE to "auto".
+    Add the project's keys to a Detectron2 config; keys that it already has keep their values.
 
     The value 0 of MODEL.ROI_HEADS.NUM_CLASSES or MODEL.SEM_SEG_HEAD.NUM_CLASSES means that
     :func:`.complete_config` takes the number of classes from the data.
@@ -60,9 +60,10 @@ def add_ocr_config(cfg: "CfgNode") -> None:
             node = cfg
             for section in sections:
                 node = node.setdefault(section, type(cfg)())
-            node[name] = copy(key.default)
+            node.setdefault(name, copy(key.default))
     # Configs of old runs have this key, which nothing reads any more; ignore it.
-    cfg.register_deprecated_key("MODEL.FEATURE_CACHE")
+    if not cfg.key_is_deprecated("MODEL.FEATURE_CACHE"):
+        cfg.register_deprecated_key("MODEL.FEATURE_CACHE")
 
 
 # Default of the rows that keep Detectron2's default.
@@ -144,8 +145,9 @@ SECTIONS: dict[str, list[Key]] = {
         "In training, raise or lower all colour values (0..255) by a random number up to this."),
 ],
 "Weights and machine": [
-    Key("MODEL.DEVICE", "auto", [], DEVICE,
-        '"auto" uses a GPU if the machine has one, else the CPU. Detectron2\'s default is "cuda".'),
+    Key("MODEL.DEVICE", THEIRS, [], DEVICE,
+        'Device of the model. This project\'s commands use a GPU if the machine has one, else the '
+        'CPU, if neither a config nor you name a device; "auto" asks for the same.'),
     Key("MODEL.TRUST_PICKLE", False, [], ANY,
         "Load MODEL.WEIGHTS even if its pickle may run code; use this only for files that you "
         "trust. Set it on the command line or in Python; a config file cannot."),
