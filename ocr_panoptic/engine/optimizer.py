@@ -6,21 +6,27 @@ import torch
 from detectron2.config import CfgNode
 from detectron2.projects.deeplab import build_lr_scheduler
 from detectron2.solver import LRScheduler, get_default_optimizer_params
-from detectron2.solver.build import reduce_param_groups
+from detectron2.solver.build import maybe_add_gradient_clipping, reduce_param_groups
 from torch import nn
 
 if TYPE_CHECKING:
     from ocr_panoptic.modeling.timm_backbone import Training
 
 
-def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
+def build_optimizer(
+    cfg: CfgNode, model: nn.Module, *, own_step: bool = False
+) -> torch.optim.Optimizer:
     """
     Build the optimizer that SOLVER.OPTIMIZER names, with learning rates for heads and layers.
 
     SOLVER.HEAD_LR_FACTOR scales the rates of parameters outside ``backbone.``; SOLVER.LAYER_DECAY
     scales the rates of the layers in a timm network. AdamW applies no weight decay to parameters
-    that timm exempts (docs/keys.md); SGD follows Detectron2's rules for weight decay. The optimizer
-    does not clip gradients.
+    that timm exempts (docs/keys.md); SGD follows Detectron2's rules for weight decay. As in
+    Detectron2, the optimizer clips gradients if SOLVER.CLIP_GRADIENTS is enabled.
+
+    Args:
+        own_step: whether :class:`.AccumulatingTrainer` takes the steps. It clips the gradients
+            instead of the optimizer, and allows fused steps, which are faster on a GPU.
     """
     solver = cfg.SOLVER
     asks_timm = solver.LAYER_DECAY != 1 or solver.OPTIMIZER == "AdamW"
@@ -45,7 +51,9 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
         lr_factor_func=factor,
     )
     # On a CPU, a fused step gains little and would change the last bits of the results.
-    way: dict[str, Any] = {"fused": True} if next(model.parameters()).is_cuda else {"foreach": True}
+    is_fused = own_step and next(model.parameters()).is_cuda
+    way: dict[str, Any] = {"fused": True} if is_fused else {"foreach": True}
+    optimizer: torch.optim.Optimizer
     if solver.OPTIMIZER == "AdamW":
         exempt = [
             parameter
@@ -56,20 +64,20 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
         ]
         # Later groups overwrite earlier groups.
         groups += [{"params": exempt, "weight_decay": solver.WEIGHT_DECAY_NORM}]
-        return torch.optim.AdamW(
-            reduce_param_groups(groups),
+        groups = reduce_param_groups(groups)
+        optimizer = torch.optim.AdamW(
+            groups, lr=solver.BASE_LR, weight_decay=solver.WEIGHT_DECAY, **way
+        )
+    else:
+        optimizer = torch.optim.SGD(
+            groups,
             lr=solver.BASE_LR,
+            momentum=solver.MOMENTUM,
+            nesterov=solver.NESTEROV,
             weight_decay=solver.WEIGHT_DECAY,
             **way,
         )
-    return torch.optim.SGD(
-        groups,
-        lr=solver.BASE_LR,
-        momentum=solver.MOMENTUM,
-        nesterov=solver.NESTEROV,
-        weight_decay=solver.WEIGHT_DECAY,
-        **way,
-    )
+    return optimizer if own_step else maybe_add_gradient_clipping(cfg, optimizer)
 
 
 def build_schedule(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> LRScheduler:

@@ -8,6 +8,7 @@ import logging
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -60,7 +61,7 @@ class ResumableTrainer(DefaultTrainer):
     """
 
     build_model = staticmethod(build_model)
-    build_optimizer = staticmethod(build_optimizer)
+    build_optimizer = staticmethod(partial(build_optimizer, own_step=True))
     build_lr_scheduler = staticmethod(build_schedule)
 
     def __init__(self, cfg: CfgNode):

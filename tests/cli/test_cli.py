@@ -207,8 +207,10 @@ from ocr_panoptic import add_ocr_config
 add_ocr_config(get_cfg())  # registers what configs name
 from detectron2.modeling import BACKBONE_REGISTRY, META_ARCH_REGISTRY, SEM_SEG_HEADS_REGISTRY
 for name in ("build_dilated_resnet_backbone", "build_timm_backbone"): BACKBONE_REGISTRY.get(name)
-META_ARCH_REGISTRY.get("OCRSemanticSegmentor")
+for name in ("OCRSemanticSegmentor", "SegFix"): META_ARCH_REGISTRY.get(name)
 for name in ("ContextSemSegHead", "OCRSemSegFPNHead"): SEM_SEG_HEADS_REGISTRY.get(name)
+from detectron2.utils.file_io import PathManager
+assert {"package://", "timm://"} <= PathManager._path_handlers.keys()
 runpy.run_path("tools/keys_page.py", run_name="__main__")
 """
 

@@ -11,7 +11,6 @@ from detectron2.config import CfgNode
 from detectron2.modeling import build_model
 from detectron2.modeling.backbone.vit import get_vit_lr_decay_rate
 from detectron2.solver import build_optimizer as detectron2_optimizer
-from detectron2.solver.build import maybe_add_gradient_clipping
 from detectron2.utils.events import EventStorage
 from timm.optim import create_optimizer_v2
 from torch import nn
@@ -69,8 +68,10 @@ def test_factor_1_gives_detectron2s_optimizer(cfg):
 @pytest.mark.parametrize("name", ["SGD", "AdamW"])
 def test_steps_on_a_gpu_are_fused(name):
     """Then the CPU does not wait for a loss scale."""
+    cfg = load_config("", ["SOLVER.OPTIMIZER", name])
     with FakeTensorMode(), torch.device("cuda"):
-        optimizer = build_optimizer(load_config("", ["SOLVER.OPTIMIZER", name]), nn.Linear(2, 3))
+        optimizer = build_optimizer(cfg, nn.Linear(2, 3), own_step=True)
+        assert not any(g.get("fused") for g in build_optimizer(cfg, nn.Linear(2, 3)).param_groups)
     assert all(group["fused"] for group in optimizer.param_groups)
     assert optimizer._step_supports_amp_scaling
 
@@ -94,10 +95,8 @@ def test_clipping_equals_detectron2s(kind, name):
     if kind == "value":  # Detectron2 needs all gradients for it
         for *_, last in (model.parameters() for model in models):
             last.grad = torch.zeros_like(last)
-    ours = build_optimizer(cfg, models[0])
-    others = {"foreach": True, "fused": False}
-    theirs = type(ours)([{**g, **others} for g in build_optimizer(cfg, models[1]).param_groups])
-    theirs = maybe_add_gradient_clipping(cfg, theirs)
+    ours = build_optimizer(cfg, models[0], own_step=True)
+    theirs = build_optimizer(cfg, models[1])  # Detectron2's function has added the clipping
     build_clipping(cfg, ours)()
     ours.step()
     theirs.step()
@@ -168,7 +167,7 @@ def test_gradients_are_clipped_without_the_scale_of_float16(name):
     opts = ["SOLVER.CLIP_GRADIENTS.CLIP_VALUE", "0.1", "SOLVER.CLIP_GRADIENTS.CLIP_TYPE", "norm"]
     opts += ["SOLVER.OPTIMIZER", name, "SOLVER.CLIP_GRADIENTS.ENABLED", "True"]
     cfg = load_config("", opts)
-    make, clip = partial(build_optimizer, cfg), partial(build_clipping, cfg)
+    make, clip = partial(build_optimizer, cfg, own_step=True), partial(build_clipping, cfg)
     plain, scaled = (trained_weights(make, 3, on, clip) for on in (False, True))
     assert all(map(torch.equal, plain, scaled)) and not torch.equal(plain[0], plain[1])
     assert torch.equal(scaled[2], scaled[3]) and not torch.equal(scaled[3], scaled[4])
