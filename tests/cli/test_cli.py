@@ -95,7 +95,7 @@ MISTAKES = [  # words of a command, part of the message
     (f"predict --config-file {{own}} --input {PHOTO} --output {PHOTO}", "is a file. Name a folder"),
     ("train --config-file /dev/null", "The config /dev/null is not a file"),
     ("report", "Name a trained model"),
-    ("regions --weights {own} TEST.FLIPP 1", "Did you mean TEST.FLIP?"),
+    ("regions --config-file {own} TEST.FLIPP 1", "Did you mean TEST.FLIP?"),
     ("fit-merge --config-file {own} --data nope.yaml", "nope.yaml: data file not found"),
     ("compare --config-file nope --output o", "The config nope does not exist"),
     ("convert --from hrnet nope.pth o.pth --config-file {own}", "nope.pth: file not found"),
