@@ -3,9 +3,11 @@ The config keys that this project adds to Detectron2, and rules for some of Dete
 
 :data:`SECTIONS` is the only table of keys. Each row defines a key's default
 (:func:`add_ocr_config`), the values that are allowed (:func:`check_values`), the models that read
-the key (:mod:`ocr_panoptic.config.unread`), and the text about the key in docs/keys.md.
+the key (:mod:`ocr_panoptic.config.unread`), whether a trained model needs the value of its training
+(:func:`is_fixed`), and the text about the key in docs/keys.md.
 """
 
+import re
 from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -45,6 +47,9 @@ class Key(NamedTuple):
     read_by: list[Condition]  # a model reads the key if all hold; [] if every model reads it
     allowed: Allowed
     sentence: str = ""  # Markdown; "" if Detectron2's documentation describes the key
+    # Whether a trained model needs the value of its training; None if the key's section decides,
+    # of which MODEL is fixed.
+    fixed: bool | None = None
 
 
 def add_ocr_config(cfg: "CfgNode") -> None:
@@ -107,7 +112,7 @@ AUGMENTED = when("TEST.AUG.ENABLED", True)
 BEST = Condition("TEST.BEST_CHECKPOINT", lambda cfg: bool(cfg.TEST.BEST_CHECKPOINT))
 SEGFIX_WEIGHTS = Condition("TEST.SEGFIX.WEIGHTS", lambda cfg: bool(cfg.TEST.SEGFIX.WEIGHTS))
 
-# Columns of a row: name, default, read_by, allowed, sentence.
+# Columns of a row: name, default, read_by, allowed, sentence, fixed.
 # fmt: off
 SECTIONS: dict[str, list[Key]] = {
 "Data and images": [
@@ -117,7 +122,7 @@ SECTIONS: dict[str, list[Key]] = {
     Key("INPUT.CHANNELS", 3, [], one_of(1, 3, 4),
         "Channels of the images: 3 for colours, 1 for grey (8 or 16 bits), 4 for RGB with an alpha "
         "channel. MODEL.PIXEL_MEAN and PIXEL_STD need a value for each channel. INPUT.FORMAT "
-        '"BGR" reverses the first three. Initial weights for 3 channels are adapted.'),
+        '"BGR" reverses the first three. Initial weights for 3 channels are adapted.', fixed=True),
     Key("INPUT.CROP.AFTER_RESIZE", False, [PANOPTIC, when("INPUT.CROP.ENABLED", True)], ANY,
         "Crop after the image is resized to MIN_SIZE_TRAIN, so that all crops have the same size. "
         "Detectron2 crops before resizing. The other architectures always crop afterwards."),
@@ -147,17 +152,17 @@ SECTIONS: dict[str, list[Key]] = {
 "Weights and machine": [
     Key("MODEL.DEVICE", THEIRS, [], DEVICE,
         'Device of the model. This project\'s commands use a GPU if the machine has one, else the '
-        'CPU, if neither a config nor you name a device; "auto" asks for the same.'),
+        'CPU, if neither a config nor you name a device; "auto" asks for the same.', fixed=False),
     Key("MODEL.TRUST_PICKLE", False, [], ANY,
         "Load MODEL.WEIGHTS even if its pickle may run code; use this only for files that you "
-        "trust. Set it on the command line or in Python; a config file cannot."),
+        "trust. Set it on the command line or in Python; a config file cannot.", fixed=False),
     Key("MODEL.WEIGHTS_MIN_SHARE", 0.9, [], ANY,
         "Smallest share of the backbone's tensors (without an FPN) that MODEL.WEIGHTS must fill at "
-        "the start of training. Heads may always differ."),
+        "the start of training. Heads may always differ.", fixed=False),
     Key("MODEL.WEIGHTS_BY_CLASS", True, [], ANY,
         "If the initial weights hold class names, classes of the data with the same names keep "
         "their rows of the classifiers, and all other rows start anew. With False, every "
-        "classifier with a fitting shape is loaded, whatever its classes are."),
+        "classifier with a fitting shape is loaded, whatever its classes are.", fixed=False),
 ],
 "Networks of timm (docs/backbones.md)": [
     Key("MODEL.TIMM.NAME", "hrnet_w48", [TIMM], PLAIN_NAME,
@@ -176,10 +181,11 @@ SECTIONS: dict[str, list[Key]] = {
         "method resamples the patch embedding of MODEL.WEIGHTS."),
     Key("MODEL.TIMM.FROZEN", False, [TIMM], ANY,
         "Freeze the network and train only the rest. Its batch norms use their running "
-        "statistics."),
+        "statistics.", fixed=False),
     Key("MODEL.TIMM.DROP_PATH", 0.0, [TIMM, NOT_FROZEN], share("[0, 1)"),
         "Drop path (stochastic depth) in training: the probability for the last residual block, "
-        "which rises linearly from 0 at the first. Networks without drop path are refused."),
+        "which rises linearly from 0 at the first. Networks without drop path are refused.",
+        fixed=False),
     Key("SOLVER.LAYER_DECAY", 1.0, [TIMM, NOT_FROZEN], share("(0, 1]"),
         "The last layer's learning rate is this multiple of BASE_LR, and each earlier layer's is "
         "this multiple of the next layer's. timm's group_matcher defines the layers."),
@@ -206,7 +212,7 @@ SECTIONS: dict[str, list[Key]] = {
     Key("MODEL.OCR.KEY_CHANNELS", 256, [IDLE_IN_PLAIN], at_least(1),
         "Channels of φ, ψ and δ, and of each branch in ASPP and ASP-OCR."),
     Key("MODEL.OCR.DROPOUT", 0.05, [IDLE_IN_PLAIN], ANY,
-        "Channel dropout of the augmented representations in training."),
+        "Channel dropout of the augmented representations in training.", fixed=False),
     Key("MODEL.OCR.NORM", "SyncBN", [IDLE_IN_PLAIN], NORM,
         "Norm of the head. With a single process SyncBN becomes BN."),
     Key("MODEL.OCR.RESIDUAL", False, [IDLE_IN_PLAIN], ANY,
@@ -214,12 +220,13 @@ SECTIONS: dict[str, list[Key]] = {
         "helps short trainings (studies/docs/short_trainings.md), but is not in the paper."),
     Key("MODEL.OCR.COARSE_START", "pytorch", [IDLE_IN_PLAIN], one_of("pytorch", "he", "detectron2"),
         'Initial weights of the coarse classifier: "pytorch" as in published code, "he" sqrt(6) '
-        'times as large, "detectron2" sqrt(6 channels / classes) times as large.'),
+        'times as large, "detectron2" sqrt(6 channels / classes) times as large.', fixed=False),
     Key("MODEL.OCR.RECOMPUTE", False, [IDLE_IN_PLAIN], ANY,
         "Save memory: compute the semantic head again in the backward pass instead of keeping its "
-        "results (docs/memory.md)."),
+        "results (docs/memory.md).", fixed=False),
     Key("MODEL.OCR.COARSE_LOSS_WEIGHT", 0.25, [IDLE_IN_PLAIN], ANY,
-        "Weight of the coarse loss. MODEL.SEM_SEG_HEAD.LOSS_WEIGHT is the refined loss's weight."),
+        "Weight of the coarse loss. MODEL.SEM_SEG_HEAD.LOSS_WEIGHT is the refined loss's weight.",
+        fixed=False),
     Key("MODEL.OCR.DOWNSAMPLE", 1, [IDLE_IN_PLAIN, PANOPTIC], one_of(1, 2),
         "With 2, the context scheme runs at stride 8 instead of 4, on means of 2x2 pixels, at a "
         "quarter of the cost. Its logits are enlarged afterwards. Not in the paper."),
@@ -229,18 +236,21 @@ SECTIONS: dict[str, list[Key]] = {
     Key("MODEL.CONTEXT.NAME", "OCR", [REFINED], ANY,
         'Context scheme: "OCR", "none" (a plain head), or another in docs/context_schemes.md.'),
     Key("MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS", [], [REFINED], ANY,
-        "Weight of each class in both losses, as in published Cityscapes recipes; [] for none."),
+        "Weight of each class in both losses, as in published Cityscapes recipes; [] for none.",
+        fixed=False),
     Key("MODEL.SEM_SEG_HEAD.LOSS_TYPE", "cross_entropy", [REFINED], ANY,
         'Loss of the refined prediction: "cross_entropy", "ohem", "binary_cross_entropy", "dice", '
         '"lovasz", "rmi", or a weighted sum such as "0.8 cross_entropy + 0.2 lovasz" '
-        "(docs/losses.md)."),
+        "(docs/losses.md).", fixed=False),
     Key("MODEL.SEM_SEG_HEAD.COARSE_LOSS_TYPE", "cross_entropy", [REFINED], ANY,
-        "Loss of the coarse prediction, in the same form."),
+        "Loss of the coarse prediction, in the same form.", fixed=False),
     Key("MODEL.SEM_SEG_HEAD.OHEM_THRESHOLD", 0.9, [REFINED, OHEM], share("(0, 1]"),
-        '"ohem" is the cross-entropy of the pixels whose true class has a probability below this.'),
+        '"ohem" is the cross-entropy of the pixels whose true class has a probability below this.',
+        fixed=False),
     Key("MODEL.SEM_SEG_HEAD.OHEM_MIN_KEPT", 100000, [REFINED, OHEM], ANY,
         '"ohem" takes at least this many pixels, those with the lowest probabilities, from the '
-        "SOLVER.IMS_PER_BATCH / (processes * SOLVER.ACCUMULATION_STEPS) images of a process."),
+        "SOLVER.IMS_PER_BATCH / (processes * SOLVER.ACCUMULATION_STEPS) images of a process.",
+        fixed=False),
     Key("MODEL.OCR.NEGATIVE_SLOPE", 0.0, [NOT_PLAIN], ANY,
         "Slope of all ReLUs of heads and schemes for negative values. openseg.pytorch's weights "
         "with InPlaceABN need 0.01."),
@@ -255,7 +265,8 @@ SECTIONS: dict[str, list[Key]] = {
     Key("MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", 512, [CONTEXT_HEAD], ANY,
         "Channels of this convolution: 512 for ResNet, 720 for HRNet-W48."),
     Key("MODEL.SEM_SEG_HEAD.COARSE_DROPOUT", 0.05, [CONTEXT_HEAD], ANY,
-        "Channel dropout after this convolution: in published code 0.05 for ResNet, 0 for HRNet."),
+        "Channel dropout after this convolution: in published code 0.05 for ResNet, 0 for HRNet.",
+        fixed=False),
 ],
 "Context schemes (docs/context_schemes.md)": [
     Key("MODEL.OCR.TRANSFORM_CONVS", 2, [IDLE_IN_PLAIN, SCHEME], at_least(1),
@@ -292,7 +303,7 @@ SECTIONS: dict[str, list[Key]] = {
         "TEST.SCALES, which must include 1.0, instead of averaging them."),
     Key("MODEL.HMSA.SCALE_LOSS_WEIGHT", 0.05, [SEMANTIC, when("MODEL.HMSA.ENABLED", True)],
         at_least(0),
-        "Weight of the losses of each scale's own prediction."),
+        "Weight of the losses of each scale's own prediction.", fixed=False),
     Key("MODEL.SEGFIX.BOUNDARY_DISTANCE", 5, [SEGFIX], at_least(1),
         "A pixel is near a boundary if its distance from the nearest pixel of another region, "
         "rounded down, is at most this (docs/segfix.md)."),
@@ -328,7 +339,7 @@ SECTIONS: dict[str, list[Key]] = {
     Key("MODEL.EMA.ENABLED", False, [], ANY,
         "Keep an exponential moving average of the weights and of the statistics of batch norms. "
         "Evaluations and predictions use the average. Checkpoints also hold the trained weights, "
-        "so that `--resume` continues with both."),
+        "so that `--resume` continues with both.", fixed=False),
     Key("SOLVER.AMP.PRECISION", "auto", [when("SOLVER.AMP.ENABLED", True)],
         one_of("auto", "float16", "bfloat16"),
         'Type of mixed precision: "float16" (only GPUs, with loss scaling), "bfloat16", or "auto", '
@@ -338,15 +349,16 @@ SECTIONS: dict[str, list[Key]] = {
     Key("SOLVER.POLY_LR_CONSTANT_ENDING", 0.0, [POLY], ANY,
         "The learning rate is at least this share of BASE_LR."),
     Key("MODEL.EMA.DECAY", 0.999, [when("MODEL.EMA.ENABLED", True)], share("[0, 1)"),
-        "After each iteration: average = DECAY * average + (1 - DECAY) * weights."),
+        "After each iteration: average = DECAY * average + (1 - DECAY) * weights.", fixed=False),
 ],
 "Evaluation and prediction": [
     Key("MODEL.PANOPTIC_FPN.COMBINE.CLASS_CONFIDENCE", [], [PANOPTIC], FROM_0,
         "Lowest score of an instance, for each thing class; [] for INSTANCES_CONFIDENCE_THRESH in "
-        "all classes. `ocr-panoptic fit-merge` finds good values for this key and the next."),
+        "all classes. `ocr-panoptic fit-merge` finds good values for this key and the next.",
+        fixed=False),
     Key("MODEL.PANOPTIC_FPN.COMBINE.CLASS_STUFF_AREA", [], [PANOPTIC], FROM_0,
         "Smallest number of pixels of a stuff segment, for each semantic class (the first is "
-        '"things"); [] for STUFF_AREA_LIMIT in all classes.'),
+        '"things"); [] for STUFF_AREA_LIMIT in all classes.', fixed=False),
     Key("TEST.BEST_CHECKPOINT", "", [], ANY,
         'Metric, such as "panoptic_seg/PQ" or "sem_seg/mIoU". The checkpoint with the highest '
         "value is kept as `model_best.pth`. With several data sets in DATASETS.TEST, write the "
@@ -401,7 +413,7 @@ SECTIONS: dict[str, list[Key]] = {
     Key("DATALOADER.SAMPLER_TRAIN", THEIRS, [],
         one_of("TrainingSampler", "RepeatFactorTrainingSampler")),
     # Detectron2's and Pillow's other image formats do not have the channels that models expect.
-    Key("INPUT.FORMAT", THEIRS, [], one_of("BGR", "RGB")),
+    Key("INPUT.FORMAT", THEIRS, [], one_of("BGR", "RGB"), fixed=True),
     Key("INPUT.MIN_SIZE_TRAIN", THEIRS, [], SIZES),
     Key("INPUT.MIN_SIZE_TRAIN_SAMPLING", THEIRS, [], one_of("choice", "range")),
     Key("MODEL.BACKBONE.NAME", THEIRS, [], registered("BACKBONE_REGISTRY")),
@@ -409,7 +421,7 @@ SECTIONS: dict[str, list[Key]] = {
     Key("MODEL.RESNETS.DEPTH", THEIRS, [], one_of(18, 34, 50, 101, 152)),
     *(Key(f"MODEL.{part}.NORM", THEIRS, [], NORM)
       for part in ("RESNETS", "FPN", "SEM_SEG_HEAD", "ROI_BOX_HEAD", "ROI_MASK_HEAD")),
-    Key("MODEL.SEM_SEG_HEAD.IGNORE_VALUE", THEIRS, [], one_of(255)),
+    Key("MODEL.SEM_SEG_HEAD.IGNORE_VALUE", THEIRS, [], one_of(255), fixed=False),
     Key("MODEL.PIXEL_STD", THEIRS, [], numbers("above 0", lambda value: value > 0)),
     # This project's data have no proposals and no keypoints.
     Key("MODEL.LOAD_PROPOSALS", THEIRS, [], one_of(False)),
@@ -429,12 +441,27 @@ SECTIONS: dict[str, list[Key]] = {
     Key("SOLVER.BASE_LR_END", THEIRS, [when("SOLVER.LR_SCHEDULER_NAME", "WarmupCosineLR")], ANY),
     Key("SOLVER.MOMENTUM", THEIRS, [when("SOLVER.OPTIMIZER", "SGD")], at_least(0)),
     Key("SOLVER.NESTEROV", THEIRS, [when("SOLVER.OPTIMIZER", "SGD")], ANY),
-    Key("MODEL.BACKBONE.FREEZE_AT", THEIRS, [FREEZES], ANY),
+    Key("MODEL.BACKBONE.FREEZE_AT", THEIRS, [FREEZES], ANY, fixed=False),
 ],
 }
 # fmt: on
 
 KEYS: list[Key] = [key for section in SECTIONS.values() for key in section]
+# Words in the names of Detectron2's keys without a row that are not fixed although they are keys of
+# MODEL: the losses, samples and proposals of the training, and the choice among predictions.
+_NOT_FIXED = re.compile(
+    r"LOSS|TRAIN|_TEST$|L1_BETA|BATCH_SIZE|POSITIVE_FRACTION|IOU_|BOUNDARY|APPEND_GT"
+    r"|RPN\.NMS_THRESH|PANOPTIC_FPN|MODEL\.WEIGHTS$"
+)
+
+
+def is_fixed(name: str) -> bool:
+    """Return whether a trained model needs the value of a key that it was trained with."""
+    is_architecture = name.startswith("MODEL.")
+    for key in KEYS:
+        if key.name == name:
+            return is_architecture if key.fixed is None else key.fixed
+    return is_architecture and not _NOT_FIXED.search(name)
 
 
 def check_values(cfg: "CfgNode", *, registries: bool = True) -> None:

@@ -3,7 +3,6 @@
 import itertools
 import logging
 from collections.abc import Iterable, Mapping
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from detectron2.data import MetadataCatalog
 
 from ocr_panoptic.checkpoint.start import Start
 from ocr_panoptic.config.files import values_by_key
-from ocr_panoptic.config.keys import KEYS, THEIRS
+from ocr_panoptic.config.keys import KEYS, THEIRS, is_fixed
 from ocr_panoptic.config.unread import unread_keys
 from ocr_panoptic.data.register import register
 from ocr_panoptic.errors import UserError
@@ -35,15 +34,6 @@ CLASSES = (
     "flip_pairs",
     "class_categories",
     "channels",
-)
-# Patterns of MODEL keys that have no effect on a trained model's output, or that may change.
-CHANGEABLE = (
-    *("MODEL.DEVICE", "MODEL.WEIGHTS*", "MODEL.TRUST_PICKLE", "MODEL.EMA.*"),
-    *("*LOSS*", "*SMOOTH_L1_BETA", "*.BATCH_SIZE_PER_IMAGE", "*.POSITIVE_FRACTION", "*_TRAIN"),
-    *("*.IOU_THRESHOLDS", "*.IOU_LABELS", "*.BOUNDARY_THRESH", "*.PROPOSAL_APPEND_GT"),
-    *("*.TRAIN_ON_PRED_BOXES", "*.FREEZE_AT", "*.FROZEN", "*.DROP_PATH", "*DROPOUT"),
-    *("*.RECOMPUTE", "*.COARSE_START", "*.CLASS_WEIGHTS", "*.OHEM_*", "*.IGNORE_VALUE"),
-    *("*_TEST", "MODEL.RPN.NMS_THRESH", "MODEL.PANOPTIC_FPN.*"),
 )
 SAME_NORM = ("BN", "SyncBN", "naiveSyncBN", "nnSyncBN", "FrozenBN")
 
@@ -82,9 +72,7 @@ def check_settings_of(start: Start, cfg: CfgNode, *, strict: bool = True) -> Non
 
 
 def _differs(key: str, before: Any, now: Any) -> bool:
-    if not (key.startswith("MODEL.") or key in ("INPUT.FORMAT", "INPUT.CHANNELS")):
-        return False
-    if any(fnmatch(key, pattern) for pattern in CHANGEABLE):
+    if not is_fixed(key):
         return False
     if key.endswith(".NUM_CLASSES") and 0 in (before, now):  # taken from the data
         return False

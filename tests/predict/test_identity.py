@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from fnmatch import fnmatch
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ import ocr_panoptic
 from ocr_panoptic.checkpoint.start import Start
 from ocr_panoptic.cli import call
 from ocr_panoptic.config.files import load_config, values_by_key
-from ocr_panoptic.predict.identity import CHANGEABLE, check_settings_of
+from ocr_panoptic.predict.identity import check_settings_of
 from support.loaded_configs import load
 from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC, images_of
 from train_net import Trainer, main, setup
@@ -198,11 +197,6 @@ def test_weights_given_as_a_config_are_refused(tmp_path):
     (tmp_path / "model.pth").touch()
     with pytest.raises(ValueError, match="model.pth is a file of weights. Name the config"):
         load_config(str(tmp_path / "model.pth"), [])
-
-
-def test_every_pattern_of_changeable_keys_matches_a_key():
-    keys = values_by_key(load_config("", []))
-    assert [p for p in CHANGEABLE if not any(fnmatch(key, p) for key in keys)] == []
 
 
 @pytest.mark.slow
