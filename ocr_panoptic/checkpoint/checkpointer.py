@@ -141,8 +141,8 @@ class SafeCheckpointer(DetectionCheckpointer):
             why = e if isinstance(e, OSError) else f"the disk is full or gone: {e}"
             raise OSError(
                 f"The checkpoint {path} could not be written ({why}). The last whole one is "
-                f"{last_checkpoint(self.save_dir) or 'none'}. Make room, or let the folder be "
-                "written to, then --resume."
+                f"{last_checkpoint(self.save_dir) or 'none'}. Free disk space or make the folder "
+                "writable, then continue with --resume."
             ) from e
         if keep and NUMBERED.fullmatch(path.name):  # higher numbers belong to another run
             files = sorted(p for p in path.parent.glob("*.pth") if NUMBERED.fullmatch(p.name))

@@ -107,15 +107,16 @@ def check_fit(fit: Fit, file: str, demands: Demands, *, is_renamed: bool) -> Non
     if len(fit.faults) == len(fit.names) or (demands.strict and fit.faults):
         raise UserError(
             f"The weights {file} do not fit the model: {len(fit.faults)} of "
-            f"{len(fit.names)} tensors.{fit.listing()}\n"
-            "Use the config that the weights were trained with, or train from them first."
+            f"{len(fit.names)} tensors are missing or have another shape.{fit.listing()}\n"
+            "Use the config that the weights were trained with, or train with this config from "
+            "them first (ocr-panoptic train, MODEL.WEIGHTS)."
         )
     # ImageNet weights of the same network fill the whole backbone.
     expected = 1.0 if is_renamed and demands.min_share else demands.min_share
     if (share := fit.backbone_share(statistics=is_renamed)) < expected:
         raise UserError(
             f"The weights {file} are of another model: they fill "
-            f"{share:.1%} of the backbone, expected {expected:.0%}."
+            f"{share:.1%} of the backbone, expected at least {expected:.0%}."
             f"\n{fit.table()}\nUse weights of this backbone (MODEL.BACKBONE, MODEL.RESNETS, "
             "MODEL.TIMM), or set MODEL.WEIGHTS_MIN_SHARE 0 to start from them all the same."
         )

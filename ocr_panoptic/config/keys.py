@@ -477,7 +477,7 @@ def check_values(cfg: "CfgNode", *, registries: bool = True) -> None:
             continue
         value = value_of(cfg, key.name)
         if not key.allowed.permits(value):
-            raise UserError(f"{key.name} is {value!s:.200}; it is {key.allowed.text()}.")
+            raise UserError(f"{key.name} is {value!s:.200}; expected {key.allowed.text()}.")
     for name in ("PIXEL_MEAN", "PIXEL_STD"):
         values, channels = cfg.MODEL[name], cfg.INPUT.CHANNELS
         if len(values) != channels:
@@ -487,6 +487,6 @@ def check_values(cfg: "CfgNode", *, registries: bool = True) -> None:
             )
     if not 0 <= cfg.SOLVER.BASE_LR_END <= cfg.SOLVER.BASE_LR:
         raise UserError(
-            f"SOLVER.BASE_LR_END is {cfg.SOLVER.BASE_LR_END}; it is a number from 0 to "
+            f"SOLVER.BASE_LR_END is {cfg.SOLVER.BASE_LR_END}; expected a number from 0 to "
             f"SOLVER.BASE_LR, {cfg.SOLVER.BASE_LR}."
         )

@@ -57,7 +57,7 @@ def registered(registry: str) -> Allowed:
 def _listed(values: Callable[[], Sequence]) -> Allowed:
     def text() -> str:
         names = [str(value) or '""' for value in values()]
-        return f"one of {', '.join(names)}" if len(names) > 1 else f"to be {names[0]}"
+        return f"one of {', '.join(names)}" if len(names) > 1 else f"only {names[0]}"
 
     return Allowed(lambda value: value in values(), text)
 

@@ -8,10 +8,9 @@ import pytest
 import torch
 from detectron2.config import CfgNode
 
-from ocr_panoptic.config.files import load_config
-from ocr_panoptic.predict.complete import complete_config
+from ocr_panoptic.cli.train import run_here
+from ocr_panoptic.engine import complete_config, load_config
 from support.tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
-from train_net import main
 
 NOTHING = "at least 0"
 SIZES = "at least one size in pixels"
@@ -41,8 +40,8 @@ RISING = "a tuple of rising iterations"
         ("MODEL.SEM_SEG_HEAD.OHEM_THRESHOLD", 90, "a number in (0, 1]"),
         ("MODEL.PIXEL_STD", [1, 1, math.nan], "a list of numbers above 0"),
         ("MODEL.PANOPTIC_FPN.COMBINE.CLASS_CONFIDENCE", [0.5, "a"], "a list of numbers of at"),
-        ("MODEL.KEYPOINT_ON", True, "it is to be False"),
-        ("MODEL.SEM_SEG_HEAD.IGNORE_VALUE", 254, "it is to be 255"),
+        ("MODEL.KEYPOINT_ON", True, "expected only False"),
+        ("MODEL.SEM_SEG_HEAD.IGNORE_VALUE", 254, "expected only 255"),
         ("MODEL.META_ARCHITECTURE", "Foo", "only OCRSemanticSegmentor, PanopticFPN"),
         ("SEED", 10**30, "at most 2147483647"),
     ],
@@ -84,11 +83,11 @@ REFUSED = [  # config; flags and keys; parts of the message
     (PLAIN, "MODEL.CONTEXT.NAME PPM", "CONTEXT.NAME is 'PPM' (default 'OCR')"),
     (S, "MODEL.CONTEXT.DILATIONS [1,2,3]", "CONTEXT.NAME ASP-OCR or ASPP"),
     (P, f"{TIMM} MODEL.TIMM.DROP_PATH 0.9", "with MODEL.TIMM.FROZEN False"),
-    (P, f"{COSINE} SOLVER.BASE_LR_END 2.0", "BASE_LR_END is 2.0; it"),
+    (P, f"{COSINE} SOLVER.BASE_LR_END 2.0", "BASE_LR_END is 2.0; expected"),
     (P, "LOGGERS \"['wandb','neptune']\"", "LOGGERS is ... a list of wandb, mlflow, each at most"),
-    (P, "MODEL.EMA.ENABLED True MODEL.EMA.DECAY 1.0", "it is a number in [0, 1)"),
+    (P, "MODEL.EMA.ENABLED True MODEL.EMA.DECAY 1.0", "expected a number in [0, 1)"),
     (P, "INPUT.CHANNELS 4", "3 values, but INPUT.CHANNELS is 4; each channel needs"),
-    (P, "MODEL.CONTEXT.NAME GT-OCR MODEL.CONTEXT.TRUE_PART all", "is all; it is one"),
+    (P, "MODEL.CONTEXT.NAME GT-OCR MODEL.CONTEXT.TRUE_PART all", "is all; expected one"),
     # data
     (P, f"{TRAIN} ()", f"{TRAIN} is empty. ... 'NAME',"),
     (P, f"--eval-only {TEST} ()", f"{TEST} is empty. ... 'NAME',"),
@@ -105,7 +104,7 @@ REFUSED = [  # config; flags and keys; parts of the message
     (S, "MODEL.SEM_SEG_HEAD.NUM_CLASSES 19", "is 19, but tiny_sem_train has 9 classes"),
     # schedule, batch and evaluations
     (S, "SOLVER.MAX_ITER 0", "SOLVER.MAX_ITER and SOLVER.EPOCHS ... both 0"),
-    (S, f"{STEPS} '(0.5, 30)'", "SOLVER.STEPS is (0.5, 30); it is a tuple of rising"),
+    (S, f"{STEPS} '(0.5, 30)'", "SOLVER.STEPS is (0.5, 30); expected a tuple of rising"),
     (S, "TEST.PATIENCE 2", "TEST.PATIENCE is 2 ... it is read only with TEST.BEST_CHECKPOINT"),
     (S, f"{BEST} sem_seg/mIoU TEST.PATIENCE 2", "PATIENCE is 2, ... no evaluations"),
     (P, "SOLVER.REFERENCE_WORLD_SIZE 5", "IMS_PER_BATCH is 2, which the 5 processes"),
@@ -138,7 +137,7 @@ def test_refused_runs(tiny_data, make_args, tmp_path, monkeypatch, config, words
     args = make_args(*(TINY_SEMANTIC if config == S else ()), config=config, flags=flags)
     args.opts += opts
     with pytest.raises((ValueError, FileNotFoundError)) as error:
-        main(args)
+        run_here(args)
     rest = str(error.value)
     for part in fault.split(" ... "):
         assert part in rest, error.value

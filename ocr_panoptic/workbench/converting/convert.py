@@ -182,9 +182,14 @@ def convert_file(
         trust_pickle: whether to read pickles with more than tensors and arrays, which can run code.
     """
     if output_file.suffix not in SUFFIXES:
-        raise UserError(f"{output_file}: expected a name that ends in {' or '.join(SUFFIXES)}")
+        raise UserError(
+            f"The output is {output_file}; expected a name that ends in {' or '.join(SUFFIXES)}."
+        )
     if output_file.exists() and output_file.samefile(input_file):
-        raise UserError(f"{output_file}: the converted file would replace the published one")
+        raise UserError(
+            f"The output {output_file} is the published file itself, which would be replaced. Name "
+            "another output file."
+        )
     checkpoint = read_checkpoint(str(input_file), trust_pickle=trust_pickle)
     weights = checkpoint.pop("model")
     cfg = make_config(described_settings(weights, source))
@@ -198,7 +203,7 @@ def convert_file(
         raise UserError(
             f"The config is not for weights of {source}: their logits would be wrong.\n  "
             + "\n  ".join(faults)
-            + "\nLeave these keys to the file."
+            + "\nLeave these keys out; the published file determines them."
         )
     record = {
         "source": source,

@@ -316,8 +316,8 @@ def test_tensors_that_do_not_fit(w18, name, change, message):
         ("hrnet_cityscapes", "own.pth", "out.pth", "weights of hrnet: no tensor has a name of its"),
         ("hrnet_cityscapes", "nowhere.pth", "out.pth", "nowhere.pth: file not found"),
         ("hrnet_cityscapes", "text.pth", "out.pth", "text.pth is not a checkpoint"),
-        ("hrnet_cityscapes", "text.pth", "text.pth", "text.pth: the converted file would replace"),
-        ("hrnet_cityscapes", "text.pth", "out.onnx", "out.onnx: expected a name that ends in .pth"),
+        ("hrnet_cityscapes", "text.pth", "text.pth", "text.pth is the published file itself"),
+        ("hrnet_cityscapes", "text.pth", "out.onnx", "out.onnx; expected a name that ends in .pth"),
     ],
 )
 def test_unusable_files(config, file, output, message, published_file, tmp_path):
