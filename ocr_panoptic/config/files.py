@@ -19,7 +19,7 @@ from ocr_panoptic.errors import MissingFileError, UserError, did_you_mean
 from ocr_panoptic.formats.files import read_yaml
 from ocr_panoptic.formats.run_folder import CONFIG, is_of_run
 
-from .keys import add_ocr_config
+from .keys import add_ocr_config, check_values
 
 if TYPE_CHECKING:
     from detectron2.config import CfgNode
@@ -119,6 +119,7 @@ def load_config(
         import torch
 
         cfg.MODEL.DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+    check_values(cfg, registries=False)
     return cfg
 
 

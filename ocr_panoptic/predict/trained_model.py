@@ -15,7 +15,6 @@ from ocr_panoptic.checkpoint.matching import Demands
 from ocr_panoptic.checkpoint.settings import check_settings
 from ocr_panoptic.checkpoint.start import Resume, Start, find_start, read_start
 from ocr_panoptic.config.files import SUFFIX, are_weights, load_config, overrides_of
-from ocr_panoptic.config.keys import check_values
 from ocr_panoptic.data.data_file import DataFile, data_options
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import path_argument
@@ -84,7 +83,6 @@ def find_model(
             load_config("", {"OUTPUT_DIR": "output", **keys}, start.settings), start
         )
     cfg = load_config(run, keys)
-    check_values(cfg)
     start = find_start(cfg, resume)
     cfg.MODEL.WEIGHTS = start.weights
     return TrainedModel(cfg, start)

@@ -1,8 +1,7 @@
 """The keys whose values a trained model takes from its training."""
 
-from ocr_panoptic.config.files import values_by_key
+from ocr_panoptic.config.files import load_config, values_by_key
 from ocr_panoptic.config.keys import is_fixed
-from ocr_panoptic.engine import load_config
 
 # Section -> its keys that a trained model may be used with at another value.
 NOT_FIXED = {

@@ -20,7 +20,7 @@ from detectron2.data.samplers import TrainingSampler
 from detectron2.utils import comm
 from PIL import Image
 
-from ocr_panoptic.config.files import load_config
+from ocr_panoptic.config.files import load_config, merge_overrides, overrides_of
 from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
 from ocr_panoptic.data.register import register_data_sets
 from ocr_panoptic.data.training_stream import (
@@ -52,7 +52,9 @@ def stream(**changes) -> TrainingStream:
 
 def config_of(name: str, *opts: object, file: Path = OCR_CONFIG) -> CfgNode:
     fixed = ["DATASETS.TRAIN", f"('{name}_train',)", "DATALOADER.NUM_WORKERS", "0"]
-    return load_config(str(file), [*fixed, *map(str, opts)])
+    cfg = load_config(str(file), fixed)
+    merge_overrides(cfg, overrides_of(opts))  # unchecked: also samplers that configs cannot name
+    return cfg
 
 
 def batches(loader: TrainingStream, number: int, seen: int = 0) -> list:

@@ -8,9 +8,10 @@ import pytest
 import torch
 from detectron2.config import CfgNode
 
-from ocr_panoptic.cli.train import run_here
-from ocr_panoptic.engine import complete_config, load_config
+from ocr_panoptic.config.files import load_config
+from ocr_panoptic.predict.complete import complete_config
 from support.tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
+from train_net import main
 
 NOTHING = "at least 0"
 SIZES = "at least one size in pixels"
@@ -137,7 +138,7 @@ def test_refused_runs(tiny_data, make_args, tmp_path, monkeypatch, config, words
     args = make_args(*(TINY_SEMANTIC if config == S else ()), config=config, flags=flags)
     args.opts += opts
     with pytest.raises((ValueError, FileNotFoundError)) as error:
-        run_here(args)
+        main(args)
     rest = str(error.value)
     for part in fault.split(" ... "):
         assert part in rest, error.value
