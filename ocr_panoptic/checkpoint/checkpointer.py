@@ -36,11 +36,11 @@ class SafeCheckpointer(DetectionCheckpointer):
     Args:
         model: module whose weights are loaded and saved.
         save_dir: local folder for the checkpoints; "" saves nothing.
-        save_to_disk: whether to save; None to save in the main process only.
         trust_pickle: whether to read pickles with more than tensors and arrays, which can run code.
         demands: what the weights of a file must fulfil; None for any weights that fit in part.
         entries: further entries of each saved file, such as the training's settings.
-        checkpointables: further objects to load and save, such as the optimizer.
+        checkpointables: further objects to load and save, such as the optimizer; or Detectron2's
+            argument ``save_to_disk``.
 
     Attributes:
         loaded: facts about the last loaded file; None if there is none.
@@ -51,7 +51,6 @@ class SafeCheckpointer(DetectionCheckpointer):
         model: nn.Module,
         save_dir: str = "",
         *,
-        save_to_disk: bool | None = None,
         trust_pickle: bool = False,
         demands: Demands | None = None,
         entries: Mapping[str, Any] | None = None,
@@ -62,7 +61,7 @@ class SafeCheckpointer(DetectionCheckpointer):
                 f"The folder for checkpoints is {save_dir}; expected a folder of this machine. "
                 "Set OUTPUT_DIR to one, and copy the checkpoints afterwards."
             )
-        super().__init__(model, save_dir, save_to_disk=save_to_disk, **checkpointables)
+        super().__init__(model, save_dir, **checkpointables)
         self.trust_pickle = trust_pickle
         self.demands = demands or Demands()
         self.entries = dict(entries or {})

@@ -81,16 +81,11 @@ def weights_for(
     if not content.get("matching_heuristics"):  # else Detectron2 matches the names
         named, record = adapt_names(weights, model, file)
     rows = Rows(named, [], [])
-    theirs = classes_of(content, file)
+    theirs = (content.get(IDENTITY) or {}).get("classes") or zoo_classes(file)
     if demands.classes and theirs:
         rows = rows_by_name(named, model.state_dict(), theirs, demands.classes)
     record = record or content.get(RECORD)
     return Matched(rows.weights, record, named is not weights, rows.kept, rows.new)
-
-
-def classes_of(content: Mapping[str, Any], file: str) -> ClassNames | None:
-    """Return the class names of a checkpoint or of a model of the zoo; None if unknown."""
-    return (content.get(IDENTITY) or {}).get("classes") or zoo_classes(file)
 
 
 def refuse_unconverted(weights: Mapping[str, Any], file: str) -> None:
