@@ -33,7 +33,8 @@ from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ocr_panoptic.config.files import load_config
-from ocr_panoptic.data.panoptic.mapper import PanopticDatasetMapper, SegmentMasks
+from ocr_panoptic.data.panoptic.mapper import PanopticDatasetMapper
+from ocr_panoptic.data.panoptic.segment_masks import SegmentMasks
 from ocr_panoptic.data.semantic import augmentation
 from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png

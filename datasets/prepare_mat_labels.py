@@ -24,7 +24,7 @@ from ocr_panoptic.data.published import tables
 from ocr_panoptic.data.semantic.label_space import LabelSpace
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.labels import apply_label_map, write_label_png
-from ocr_panoptic.formats.matlab import read_variable
+from ocr_panoptic.formats.offsets import read_variable
 from ocr_panoptic.formats.pictures import header_size
 from ocr_panoptic.progress import imap_with_progress
 

@@ -10,7 +10,7 @@ from detectron2.data.common import DatasetFromList
 from detectron2.data.samplers import InferenceSampler
 from torch.utils.data import DataLoader
 
-from .training_stream import end_if_an_image_is_lost
+from .loader_processes import end_if_an_image_is_lost
 
 
 def build_test_loader(

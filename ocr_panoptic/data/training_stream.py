@@ -1,13 +1,6 @@
 """Load training images as an endless sequence of batches that can be resumed at any batch."""
 
-import multiprocessing.queues
-import os
-import re
-import signal
-import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from itertools import chain, count, islice
 from typing import Any
@@ -29,6 +22,8 @@ from ocr_panoptic.formats.labels import label_areas, read_true_labels
 from ocr_panoptic.formats.pictures import COLOURS, header_size
 from ocr_panoptic.progress import imap_with_progress
 from ocr_panoptic.seeding import seeded_generators
+
+from .loader_processes import begin_worker
 
 _Key = tuple[int, int]  # position in the sequence of all processes, index of the record
 
@@ -150,19 +145,21 @@ def _sampler_by_labels(cfg: CfgNode, records: Sequence[dict]) -> Sampler | None:
     if loader.SAMPLER_TRAIN != "RepeatFactorTrainingSampler" or "annotations" in records[0]:
         return None
     maps = {name: MetadataCatalog.get(name).get("label_map") for name in cfg.DATASETS.TRAIN}
-    look = partial(_classes_shown, label_maps=maps)
-    shown = imap_with_progress(look, records, "classes of each image")
+    classes_of = partial(_classes_of_image, label_maps=maps)
     # Detectron2 reads the classes of an image from its instances.
-    images = [{"annotations": [{"category_id": k} for k in classes]} for classes in shown]
+    images = [
+        {"annotations": [{"category_id": k} for k in classes]}
+        for classes in imap_with_progress(classes_of, records, "classes of each image")
+    ]
     factors = RepeatFactorTrainingSampler.repeat_factors_from_category_frequency(
         images, loader.REPEAT_THRESHOLD, sqrt=loader.REPEAT_SQRT
     )
     return RepeatFactorTrainingSampler(factors, seed=cfg.SEED)
 
 
-def _classes_shown(record: dict, label_maps: dict[str, dict | None]) -> list[int]:
-    found = label_areas(read_true_labels(record, label_maps.get(record.get("dataset_name", ""))))
-    return [label for label in found if label != VOID_LABEL]
+def _classes_of_image(record: dict, label_maps: dict[str, dict | None]) -> list[int]:
+    labels = read_true_labels(record, label_maps.get(record.get("dataset_name", "")))
+    return [label for label in label_areas(labels) if label != VOID_LABEL]
 
 
 def run_seed(cfg: CfgNode) -> int:
@@ -190,64 +187,3 @@ def _is_wide(record: dict, channels: int) -> bool:
     except ValueError as e:
         raise UserError(f"{record['file_name']}: the image {e}") from e
     return size.width > size.height
-
-
-@contextmanager
-def explained_workers() -> Iterator[None]:
-    """In a ``with`` block, shorten and explain errors that come from image-loading processes."""
-    try:
-        yield  # any line can fail: PyTorch raises the error in a signal handler
-    except (RuntimeError, ValueError, OSError) as error:
-        signs = ("DataLoader worker (pid", "Too many open files", "shared memory", "mmap")
-        if any(sign in str(error) for sign in signs):  # a tensor cannot be passed on
-            raise UserError(
-                f"A process that loads images has ended, or its images cannot be taken over "
-                f"({_own_words(error)}). If shared memory is full (`df -h /dev/shm`), start a "
-                "container with --shm-size 16g or --ipc=host; if files are too few (`ulimit -n`), "
-                "raise that limit; if memory is full, lower DATALOADER.NUM_WORKERS. "
-                "DATALOADER.NUM_WORKERS 0 needs none of them."
-            ) from error
-        if not str(error).startswith("Caught ") or isinstance(error, RuntimeError):
-            raise  # an error of this process, or a bug, whose message has the traceback
-        text = _own_words(error)
-        system = re.fullmatch(r"\[Errno (\d+)\] ([^:]*)(?:: ['\"](.*)['\"])?", text)
-        raise type(error)(*(int(system[1]), *system.groups()[1:]) if system else (text,)) from error
-
-
-def _own_words(error: Exception) -> str:
-    return str(error).rpartition(f"{type(error).__name__}: ")[2].strip()
-
-
-def begin_worker(worker: int) -> None:
-    """
-    Make an image-loading process ignore Ctrl-C and SIGHUP, and obey SIGTERM only from the trainer.
-
-    If a signal reaches all processes, the trainer still needs images to finish its iteration.
-    """
-    end_if_an_image_is_lost(worker)
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    if hasattr(signal, "sigwaitinfo"):  # not on macOS
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-
-
-def end_if_an_image_is_lost(worker: int) -> None:
-    """
-    Make an image-loading process exit if it cannot send an image, e.g. if /dev/shm is full.
-
-    By default, the process only prints the error, and the trainer waits for the image forever.
-    """
-    queue: Any = multiprocessing.queues.Queue  # type stubs lack the hook
-    queue._on_queue_feeder_error = staticmethod(_end_without_image)
-
-
-def _end_without_image(error: Exception, example: Any) -> None:
-    print(f"ERROR: an image cannot be passed on: {error}", file=sys.stderr, flush=True)
-    os._exit(1)
-
-
-def _end_with(trainer: int) -> None:
-    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != trainer:
-        pass
-    os._exit(0)

@@ -25,7 +25,8 @@ from ocr_panoptic.checkpoint.checkpointer import NO_CHECKPOINT, SafeCheckpointer
 from ocr_panoptic.checkpoint.matching import Demands
 from ocr_panoptic.checkpoint.settings import IDENTITY, RECORD, check_settings, settings_of
 from ocr_panoptic.checkpoint.start import Resume, Start, find_start
-from ocr_panoptic.data.training_stream import TrainingStream, explained_workers, run_seed
+from ocr_panoptic.data.loader_processes import explained_workers
+from ocr_panoptic.data.training_stream import TrainingStream, run_seed
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.stored import evaluation_folder, write_evaluation
 from ocr_panoptic.formats.files import write_text

@@ -168,9 +168,15 @@ def write_label_png(path: str | os.PathLike, labels: np.ndarray) -> None:
         Image.fromarray(labels).save(temporary, format="PNG")
 
 
-def read_labels(path: str | os.PathLike, label_map: Mapping[int, int] | None) -> np.ndarray:
-    """Read a label image, and return its training labels, unsigned integers [H, W]."""
-    labels = read_label_image(path, label_map)
+def read_labels(
+    path: str | os.PathLike, label_map: Mapping[int, int] | None, kind: str = "label image"
+) -> np.ndarray:
+    """
+    Read a label image, and return its training labels, unsigned integers [H, W].
+
+    ``kind`` describes the file in messages.
+    """
+    labels = read_label_image(path, label_map, kind)
     try:
         return apply_label_map(labels, label_map)
     except ValueError as error:

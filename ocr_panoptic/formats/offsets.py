@@ -18,9 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from ocr_panoptic.errors import UserError
-
-from .matlab import read_variable
+from ocr_panoptic.errors import MissingFileError, MissingPackageError, UserError
 
 if TYPE_CHECKING:
     import torch
@@ -112,3 +110,23 @@ def read_offsets(path: str | os.PathLike) -> np.ndarray:
             f"{list(offsets.shape)}. Is it a file of labels?"
         )
     return small
+
+
+def read_variable(path: Path, name: str) -> np.ndarray:
+    """Return a variable of a MATLAB file, read with SciPy."""
+    try:
+        from scipy.io import loadmat
+    except ImportError:
+        raise MissingPackageError(
+            "Reading MATLAB files needs SciPy: pip install scipy. Nothing else does."
+        ) from None
+    if not path.is_file():
+        raise MissingFileError(f"{path}: file not found.")
+    try:
+        content = loadmat(path)
+    except Exception as error:  # SciPy raises various errors for broken bytes
+        raise UserError(f"{path}: is broken or not a MATLAB file ({error}).") from error
+    if name not in content:
+        variables = ", ".join(sorted(key for key in content if not key.startswith("__")))
+        raise UserError(f"{path}: has no variable {name!r}; found {variables or 'none'}.")
+    return content[name]

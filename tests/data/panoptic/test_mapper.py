@@ -13,7 +13,8 @@ from PIL import Image
 from pycocotools import mask as mask_util
 
 from ocr_panoptic import add_ocr_config
-from ocr_panoptic.data.panoptic.mapper import PanopticDatasetMapper, SegmentMasks
+from ocr_panoptic.data.panoptic.mapper import PanopticDatasetMapper
+from ocr_panoptic.data.panoptic.segment_masks import SegmentMasks
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
 from ocr_panoptic.formats.pictures import read_picture

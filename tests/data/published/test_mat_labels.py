@@ -10,7 +10,7 @@ from PIL import Image
 
 from ocr_panoptic.data.published.register import register_published
 from ocr_panoptic.formats.labels import read_label_image
-from ocr_panoptic.formats.matlab import read_variable
+from ocr_panoptic.formats.offsets import read_variable
 from prepare_mat_labels import COCO_STUFF_10K, PASCAL_CONTEXT, main, prepare_mat_release
 from support.faults import faults_of
 
