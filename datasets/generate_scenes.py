@@ -28,13 +28,8 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the package of this checkout
 
 from ocr_panoptic.data.classes import VOID_LABEL
-from ocr_panoptic.data.data_file import (
-    PanopticSplit,
-    SemanticSplit,
-    check_name,
-    datasets_root,
-    write_data_file,
-)
+from ocr_panoptic.data.data_file import PanopticSplit, SemanticSplit, check_name, write_data_file
+from ocr_panoptic.data.places import datasets_root
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_json, write_panoptic_png
 from ocr_panoptic.formats.labels import write_label_png

@@ -20,9 +20,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the package of t
 
 from ocr_panoptic.data.classes import derived_color
 from ocr_panoptic.data.data_check import check_sources
-from ocr_panoptic.data.data_file import PanopticSplit, SemanticSplit, datasets_root, write_data_file
+from ocr_panoptic.data.data_file import PanopticSplit, SemanticSplit, write_data_file
 from ocr_panoptic.data.faults import faults_listed
 from ocr_panoptic.data.panoptic.annotations import Category
+from ocr_panoptic.data.places import datasets_root
 from ocr_panoptic.data.semantic.label_space import parse_label_space
 from ocr_panoptic.data.semantic.records import LabelledFolder, SemanticSource
 from ocr_panoptic.errors import MissingFileError

@@ -18,8 +18,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the package of this checkout
 
-from ocr_panoptic.data.data_file import datasets_root
 from ocr_panoptic.data.faults import faults_listed, raise_if_any
+from ocr_panoptic.data.places import datasets_root
 from ocr_panoptic.data.published import tables
 from ocr_panoptic.data.semantic.label_space import LabelSpace
 from ocr_panoptic.errors import MissingFileError, UserError

@@ -30,8 +30,12 @@ def lacks_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or NO_MEMORY.search(str(error)) is not None
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return " Did you mean ...?" with the most similar known word, or "" if no word is similar."""
+def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.5) -> str:
+    """
+    Return " Did you mean ...?" with the most similar known word, or "" if no word is similar.
+
+    ``cutoff`` is the similarity, from 0 to 1, that a word needs to be suggested.
+    """
     by_lower = {name.lower(): name for name in known}
-    close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff)
     return f" Did you mean {by_lower[close[0]]}?" if close else ""

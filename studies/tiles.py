@@ -29,7 +29,8 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "datasets"))
 
 from generate_scenes import Canvas, check_splits
-from ocr_panoptic.data.data_file import SemanticSplit, datasets_root, write_data_file
+from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
+from ocr_panoptic.data.places import datasets_root
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.labels import write_label_png
 from ocr_panoptic.program import run_program

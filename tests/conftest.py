@@ -19,7 +19,7 @@ from detectron2.utils.logger import setup_logger
 from generate_scenes import generate_scenes
 from ocr_panoptic.cli.train import argument_parser
 from ocr_panoptic.config.files import load_config
-from ocr_panoptic.data import register
+from ocr_panoptic.data import catalog
 from support.tiny_runs import OCR_CONFIG, PLAIN_CONFIG, ROOT, TINY, TINY_OCR
 from train_net import main
 
@@ -88,10 +88,10 @@ DETECTRON2S = {id(c): dict(c.data) for c in (DatasetCatalog, MetadataCatalog)}
 @pytest.fixture
 def clean_catalog(monkeypatch):
     """Start the test without this package's data sets, and undo the test's registrations."""
-    for catalog in (DatasetCatalog, MetadataCatalog):
-        kept = {k: v for k, v in catalog.data.items() if k not in register._registered}
-        monkeypatch.setattr(catalog, "data", {**kept, **DETECTRON2S[id(catalog)]})
-    monkeypatch.setattr(register, "_registered", {})
+    for theirs in (DatasetCatalog, MetadataCatalog):
+        kept = {k: v for k, v in theirs.data.items() if k not in catalog._registered}
+        monkeypatch.setattr(theirs, "data", {**kept, **DETECTRON2S[id(theirs)]})
+    monkeypatch.setattr(catalog, "_registered", {})
 
 
 @pytest.fixture

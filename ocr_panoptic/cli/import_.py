@@ -66,8 +66,9 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ocr_panoptic.data.data_file import check_name, datasets_root, read_data_file
+    from ocr_panoptic.data.data_file import check_name, read_data_file
     from ocr_panoptic.data.faults import faults_listed
+    from ocr_panoptic.data.places import datasets_root
     from ocr_panoptic.data.semantic.label_space import read_class_file
     from ocr_panoptic.workbench.importing.import_plan import AnnotationSource, ImportPlan
     from ocr_panoptic.workbench.importing.importing import import_annotations

@@ -19,17 +19,18 @@ from typing import Any
 from filelock import FileLock
 from tabulate import tabulate
 
-from ocr_panoptic.formats.files import as_list, write_json
+from ocr_panoptic.formats.files import write_json
 from ocr_panoptic.progress import imap_with_progress
 
-from .data_file import DataFiles, cache_folder, read_data_files
-from .described import read_described
+from .data_file import DataFiles, read_data_files
 from .faults import faults_listed, gathering, raise_if_any
 from .findings import photo_warnings
 from .panoptic import check as panoptic_check
 from .panoptic.source import PanopticSource
+from .places import cache_folder
 from .semantic import check as semantic_check
 from .semantic.records import SemanticSource
+from .sources import read_data_sets
 
 VERSION = 8  # version of the cache files
 # Before training, only splits with at most this many images are checked; ``check`` has no limit.
@@ -60,12 +61,10 @@ class SplitSummary:
     warnings: tuple[str, ...]
 
     def __str__(self) -> str:
-        shown: list[tuple] = [
-            (c.name, c.kind, c.images, c.segments, c.pixels) for c in self.classes
-        ]
+        rows: list[tuple] = [(c.name, c.kind, c.images, c.segments, c.pixels) for c in self.classes]
         if none := self.pixels - sum(c.pixels for c in self.classes):
-            shown.append(("(none)", "", None, None, none))
-        names, kinds, images, segments, pixels = zip(*shown, strict=True)
+            rows.append(("(none)", "", None, None, none))
+        names, kinds, images, segments, pixels = zip(*rows, strict=True)
         columns = {"class": names, "kind": kinds, "images": images, "segments": segments}
         if not any(segments):  # semantic data
             del columns["segments"]
@@ -81,8 +80,8 @@ class DataSummary:
     splits: tuple[SplitSummary, ...]
 
     def __str__(self) -> str:
-        shown = [f"Warning: {text}" for text in self.warnings_for(DETECTIONS)]
-        return "\n\n".join([*map(str, self.splits), *shown])
+        warnings = [f"Warning: {text}" for text in self.warnings_for(DETECTIONS)]
+        return "\n\n".join([*map(str, self.splits), *warnings])
 
     def warnings_for(self, detections: float) -> list[str]:
         """
@@ -109,10 +108,10 @@ def check_data(files: DataFiles, workers: int | None = None) -> DataSummary:
 
     DataFaults is raised if any split has faults.
     """
-    files = as_list(files)
-    with faults_listed(cache_folder() / f"{Path(files[0]).stem}_faults.txt"):
-        found = read_described(read_data_files(files))
-        return check_sources([split.source for split in found.values()], workers, thorough=True)
+    files = read_data_files(files)
+    with faults_listed(cache_folder() / f"{files[0].path.stem}_faults.txt"):
+        data_sets = read_data_sets(files).values()
+        return check_sources([data.source for data in data_sets], workers, thorough=True)
 
 
 def check_data_sets(names: Iterable[str], workers: int | None = None) -> DataSummary:
@@ -135,16 +134,16 @@ def check_sources(
     Sources with more than 20,000 images are checked only if ``thorough``.
     """
     faults: list[str] = []
-    found = []
+    summaries = []
     for source in sources:
         if not isinstance(source, PanopticSource | SemanticSource):
             continue
         with gathering(faults):
             images = source.images()
             if thorough or len(images) <= MANY:
-                found.append(_check_or_recall(source, images, workers))
+                summaries.append(_check_or_recall(source, images, workers))
     raise_if_any(faults)
-    return DataSummary(tuple(found))
+    return DataSummary(tuple(summaries))
 
 
 def _check_or_recall(
@@ -155,13 +154,14 @@ def _check_or_recall(
     files = [path for image in images for path in source.files(image)]
     if isinstance(source, PanopticSource):
         files.append(source.split.annotations)
-    known = remembered(
+    summary = remembered(
         f"{name}-{_digest(place)}",
         [VERSION, source.recipe()],
         files,
         lambda: asdict(_check_images(source, images, workers)),
     )
-    return SplitSummary(**known | {"classes": tuple(ClassSummary(**c) for c in known["classes"])})
+    classes = tuple(ClassSummary(**entry) for entry in summary["classes"])
+    return SplitSummary(**summary | {"classes": classes})
 
 
 def remembered(
@@ -180,9 +180,9 @@ def remembered(
     with FileLock(file.with_suffix(".lock")):  # several processes of a run may check at once
         state = _digest([recipe, [[str(path), *_state_of(path)] for path in files]])
         with suppress(OSError, ValueError, KeyError, TypeError):
-            known = json.loads(file.read_text())
-            if known.pop("state") == state:
-                return known
+            kept = json.loads(file.read_text())
+            if kept.pop("state") == state:
+                return kept
         result = compute()
         write_json(file, {"state": state, **result})
     return result
@@ -193,32 +193,35 @@ def _check_images(
 ) -> SplitSummary:
     kind: Any = panoptic_check if isinstance(source, PanopticSource) else semantic_check
     raise_if_any(list(kind.general_faults(source, images)))
-    shown_in: Counter[int] = Counter()
+    images_with: Counter[int] = Counter()
     segments: Counter[int] = Counter()
     pixels: Counter[int] = Counter()
-    looks = list(imap_with_progress(kind.checker(source), images, f"check {source.name}", workers))
-    raise_if_any([fault for look in looks for fault in look.faults])
+    findings = list(
+        imap_with_progress(kind.checker(source), images, f"check {source.name}", workers)
+    )
+    raise_if_any([fault for image in findings for fault in image.faults])
     files = [str(source.files(image)[0]) for image in images]
-    for look in looks:
-        for key, (number, area) in look.shown.items():
-            shown_in[key] += 1
+    for image in findings:
+        for key, (number, area) in image.classes.items():
+            images_with[key] += 1
             segments[key] += number
             pixels[key] += area
     classes = source.classes()
     if isinstance(source, SemanticSource) and not any(pixels[key] for key in classes):
         ignored = f"{source.split.labels}: all pixels of all label PNGs are ignored; see ignore."
         raise_if_any([ignored])
-    listed = (
-        ClassSummary(name, kind, shown_in[k], None if kind == "class" else segments[k], pixels[k])
-        for k, (name, kind) in classes.items()
+    summaries = (
+        ClassSummary(name, k, images_with[c], None if k == "class" else segments[c], pixels[c])
+        for c, (name, k) in classes.items()
     )
+    warnings = photo_warnings(files, findings, source.channels)
     return SplitSummary(
         name=source.name,
         images=len(images),
-        pixels=sum(math.prod(look.size) for look in looks),
-        classes=tuple(listed),
-        most_things=max(zip(files, (look.things for look in looks)), key=lambda most: most[1]),
-        warnings=(*kind.warnings(source, looks), *photo_warnings(files, looks, source.channels)),
+        pixels=sum(math.prod(image.size) for image in findings),
+        classes=tuple(summaries),
+        most_things=max(zip(files, (image.things for image in findings)), key=lambda most: most[1]),
+        warnings=(*kind.warnings(source, findings), *warnings),
     )
 
 
@@ -228,6 +231,6 @@ def _digest(value: object) -> str:
 
 def _state_of(path: str | Path) -> tuple[int, int]:
     with suppress(OSError):
-        found = os.stat(path)
-        return found.st_size, found.st_mtime_ns
+        state = os.stat(path)
+        return state.st_size, state.st_mtime_ns
     return -1, -1

@@ -23,14 +23,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 import yaml
 
 from ocr_panoptic.errors import MissingFileError, UserError, did_you_mean
 from ocr_panoptic.formats.files import (
     as_list,
-    check_output_folder,
     printable,
     read_json,
     read_yaml,
@@ -38,12 +37,13 @@ from ocr_panoptic.formats.files import (
 )
 from ocr_panoptic.formats.pictures import CHANNELS
 
-from .faults import DataFaults, raise_if_any
+from .faults import raise_if_any
 
 TRAIN, VAL = "train", "val"
 STEM = "{stem}"  # placeholder in a path for the name that an image and its labels share
 QUOTES = f'Patterns stand in quotes: labels: "masks/{STEM}_mask.png".'
-DataFiles = str | os.PathLike | Iterable[str | os.PathLike]
+# Data files as users name them; a DataFile stands for a file that is read already.
+DataFiles = Union[str, os.PathLike, "DataFile", Iterable[Union[str, os.PathLike, "DataFile"]]]
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,18 @@ class DataFile:
         return [self.data_set(split) for split in self.splits]
 
 
+class NoDataFile(UserError):
+    """A file that describes no data set, although it is named as a data file."""
+
+    def __init__(self, path: Path, content: object):
+        self.path, self.content = path, content
+        super().__init__(
+            f"{printable(path)}: describes no data set; it needs the keys {FORM} "
+            "(datasets/README.md). Annotations of other tools are imported: ocr-panoptic import "
+            "--from FORMAT --name NAME --train ... (docs/imports.md)"
+        )
+
+
 def read_data_file(path: str | os.PathLike) -> DataFile:
     if not os.fspath(path):  # Path("") would be the current folder
         raise UserError("The name of a data file is empty.")
@@ -109,9 +121,8 @@ def read_data_file(path: str | os.PathLike) -> DataFile:
         if STEM.encode() not in path.read_bytes():
             raise
         raise UserError(f"{error} {QUOTES}") from error
-    _check_is_no_annotation(path, content)
-    if not isinstance(content, dict):
-        raise DataFaults([f"{path}: describes no data set; it needs the keys {FORM}."])
+    if not isinstance(content, dict) or not content.keys() & {"name", *_KINDS}:
+        raise NoDataFile(path, content)
     raise_if_any([f"{path}: {fault}" for fault in _faults(content)])
     kind = next(kind for kind in _KINDS if kind in content)
     folder = path.parent
@@ -125,51 +136,15 @@ def read_data_file(path: str | os.PathLike) -> DataFile:
     return DataFile(path, content["name"], kind, splits, content.get("channels", 3), classes)
 
 
-def read_data_files(paths: DataFiles | list[DataFile]) -> list[DataFile]:
-    """Read data files that are not read yet; a file that is listed twice is returned once."""
-    if isinstance(paths, list) and all(isinstance(path, DataFile) for path in paths):
-        return paths
-    read = map(read_data_file, as_list(paths))
-    return list({file.path: file for file in read}.values())
-
-
-def _check_is_no_annotation(path: Path, content: object) -> None:
-    """Raise UserError if the file holds annotations instead of describing a data set."""
-    keys = {*content} if isinstance(content, dict) else set()
-    if keys & _KINDS.keys():  # a data file, whatever else it has
-        return
-    if isinstance(content, dict) and {"images", "annotations", "categories"} <= keys:
-        if "segments_info" in _keys_of_first(content["annotations"]):
-            raise UserError(
-                f"{printable(path)}: is a panoptic JSON. A data file names it, as "
-                "datasets/README.md shows: panoptic: {train: {images: FOLDER, annotations: "
-                f"{path.name}, segments: FOLDER}}}}"
-            )
-        format = "coco"
-    elif path.suffix.lower() == ".xml":
-        format = "cvat"
-    elif {"data", "annotations"} <= _keys_of_first(content):
-        format = "label-studio"
-    elif "names" in keys and {"train", "val", "nc", "path"} & keys:
-        format = "yolo-seg"
-    elif {"shapes", "imagePath"} <= keys:
-        format = "labelme"
-    elif "_via_img_metadata" in keys or "regions" in _keys_of_first(content):
-        format = "via"
-    else:
-        return
-    raise UserError(
-        f"{printable(path)}: holds annotations, and describes no data. Import them, and give what "
-        f"that writes: ocr-panoptic import --from {format} --name NAME --train ... (see "
-        "docs/imports.md)"
-    )
-
-
-def _keys_of_first(entries: object) -> set:
-    """Return the keys of the first element if it is a dict, else an empty set."""
-    values = [*entries.values()] if isinstance(entries, dict) else entries
-    first = values[0] if isinstance(values, list) and values else None
-    return {*first} if isinstance(first, dict) else set()
+def read_data_files(files: DataFiles) -> list[DataFile]:
+    """Read the data files that are not read already; return a file that is named twice once."""
+    named = [files] if isinstance(files, DataFile) else files
+    if isinstance(named, str | os.PathLike) or not isinstance(named, Iterable):
+        named = as_list(named)
+    described = [
+        file if isinstance(file, DataFile) else read_data_file(*as_list(file)) for file in named
+    ]
+    return list({file.path: file for file in described}.values())
 
 
 def _path(text: str) -> Path:
@@ -222,36 +197,6 @@ def data_options(described: Sequence[DataFile]) -> dict[str, tuple[str, ...]]:
     return {"DATASETS.FILES": paths, "DATASETS.TRAIN": train, "DATASETS.TEST": val}
 
 
-def datasets_root() -> Path:
-    """Return ``$DETECTRON2_DATASETS``, by default ``datasets``, as an absolute path."""
-    return Path(os.getenv("DETECTRON2_DATASETS", "datasets")).expanduser().absolute()
-
-
-def cache_folder() -> Path:
-    """Create and return the data check's cache folder; raise UserError if it is not writable."""
-    root = os.getenv("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    folder = Path(os.path.abspath(root), "ocr_panoptic")
-    fix = "Set XDG_CACHE_HOME to a folder that you can write."
-    check_output_folder(folder, "The cache of the data check,", fix)
-    return folder
-
-
-def files_below_root(data_sets: Iterable[str]) -> list[Path]:
-    """Find the files ``$DETECTRON2_DATASETS/*/<name>.yaml`` of data sets ``<name>_<split>``."""
-    found: dict[Path, None] = {}
-    for data_set in data_sets:
-        name = data_set.rpartition("_")[0]
-        if re.fullmatch(r"[\w.-]+", name):
-            found |= dict.fromkeys(sorted(datasets_root().glob(f"*/{name}.yaml")))
-    return list(found)
-
-
-def names_below_root() -> list[str]:
-    """List ``<stem>_train`` and ``<stem>_val`` for each ``$DETECTRON2_DATASETS/*/<stem>.yaml``."""
-    stems = [path.stem for path in sorted(datasets_root().glob("*/*.yaml"))]
-    return [f"{stem}_{split}" for stem in stems for split in (TRAIN, VAL)]
-
-
 def check_name(name: object) -> None:
     """Raise UserError unless a data set's name is a string that is safe in file names."""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
@@ -261,21 +206,10 @@ def check_name(name: object) -> None:
         )
 
 
-def check_new_name(name: str, splits: Iterable[str], output: Path) -> None:
-    """Raise UserError if a data set name is invalid, or used by a data file outside ``output``."""
-    check_name(name)
-    for path in files_below_root([f"{name}_{split}" for split in splits]):
-        if path.parent.resolve() != output.resolve():
-            raise UserError(
-                f"Data set name {name!r}: {path} has it already. Give another --name, or move "
-                "that file away."
-            )
-
-
 def _faults(content: dict) -> Iterator[str]:
     kinds = [kind for kind in _KINDS if kind in content]
-    known = ("name", "channels", *_KINDS, *(CLASS_KEYS if "semantic" in kinds else ()))
-    yield from _unknown_keys(content, known, "the file")
+    keys = ("name", "channels", *_KINDS, *(CLASS_KEYS if "semantic" in kinds else ()))
+    yield from _unknown_keys(content, keys, "the file")
     splits = content[kinds[0]] if kinds else None
     for name in (content.get("name"), *(splits if isinstance(splits, dict) else ())):
         try:
@@ -289,9 +223,9 @@ def _faults(content: dict) -> Iterator[str]:
     elif not splits or not isinstance(splits, dict):
         yield f"{kinds[0]} must name splits (train, val), found {splits!r:.100}."
     else:
-        keys = [field.name for field in fields(_KINDS[kinds[0]])]
+        places = [field.name for field in fields(_KINDS[kinds[0]])]
         for split, paths in splits.items():
-            yield from _split_faults(f"{kinds[0]}: {split}", paths, keys)
+            yield from _split_faults(f"{kinds[0]}: {split}", paths, places)
     if kinds == ["semantic"] and "classes" not in content:
         yield "has no classes: give their names, or the path of a file of them."
 
@@ -303,13 +237,13 @@ def _split_faults(where: str, paths: object, keys: list[str]) -> Iterator[str]:
     yield from _unknown_keys(paths, keys, where)
     for key in keys:
         if not isinstance(paths.get(key), str) or not paths[key]:
-            found = f"found {paths[key]!r:.100}" if key in paths else "it is missing"
+            value = f"found {paths[key]!r:.100}" if key in paths else "it is missing"
             hint = f" {QUOTES}" if isinstance(paths.get(key), dict) else ""
-            yield f"{where}: {key} must be a path; {found}.{hint}"
+            yield f"{where}: {key} must be a path; {value}.{hint}"
 
 
-def _unknown_keys(content: dict, known: Sequence[str], where: str) -> Iterator[str]:
+def _unknown_keys(content: dict, keys: Sequence[str], where: str) -> Iterator[str]:
     for key in content:
-        if key not in known:
-            hint = did_you_mean(str(key), known) or f" There are {', '.join(known)}."
+        if key not in keys:
+            hint = did_you_mean(str(key), keys) or f" There are {', '.join(keys)}."
             yield f"{where} has the unknown key {key!r:.100}.{hint}"

@@ -15,12 +15,12 @@ DARK = 1 / 16
 THIN = 1000  # largest accepted ratio of an image's long side to its short side
 
 
-class Look(NamedTuple):
+class Findings(NamedTuple):
     """The result of checking an image and its labels."""
 
     faults: list[str]  # messages that name the file
     size: tuple[int, int]  # height and width
-    shown: Mapping[int, tuple[int, int]]  # class -> numbers of segments (0 if semantic) and pixels
+    classes: Mapping[int, tuple[int, int]]  # class -> segments (0 if semantic), pixels
     photo: PictureSize | None = None  # None if the image cannot be read
     things: int = 0  # number of things that are not crowds
     ignored: Mapping[int, int] = {}  # raw label -> number of pixels
@@ -37,23 +37,27 @@ def thin_faults(file: Path, photo: PictureSize) -> Iterator[str]:
         )
 
 
-def photo_warnings(files: Sequence[str], looks: Sequence[Look], channels: int) -> Iterator[str]:
+def photo_warnings(
+    files: Sequence[str], findings: Sequence[Findings], channels: int
+) -> Iterator[str]:
     """
     Yield warnings about dark images, mixed bit depths, and images rotated by EXIF data.
 
     Args:
         files: path of each image.
-        looks: check result of each image.
+        findings: check result of each image.
         channels: number of image channels of the data set.
     """
-    photos = [(file, look.photo) for file, look in zip(files, looks, strict=True) if look.photo]
+    checked = zip(files, findings, strict=True)
+    photos = [(file, image.photo) for file, image in checked if image.photo]
     depths = Counter(photo.bits > 8 for _, photo in photos)
     for is_deep, number in depths.items():
-        found = [p.brightness for _, p in photos if (p.bits > 8) == is_deep and p.brightness != 0]
-        dark = [value for value in found if value is not None and value <= DARK]
+        alike = [photo for _, photo in photos if (photo.bits > 8) == is_deep]
+        values = [photo.brightness for photo in alike if photo.brightness != 0]
+        dark = [value for value in values if value is not None and value <= DARK]
         # A few dark 8-bit photos can be night scenes; they are suspect only if all are dark.
-        if dark and (is_deep or len(dark) == len(found)):
-            which = f"all {number}" if len(dark) == len(found) else f"{len(dark)} of {number}"
+        if dark and (is_deep or len(dark) == len(values)):
+            which = f"all {number}" if len(dark) == len(values) else f"{len(dark)} of {number}"
             yield (
                 f"the brightest value of {which} images of {16 if is_deep else 8} bits is "
                 f"{max(dark):.1%} of white, so that they look black: are they of a sensor with 10 "

@@ -1,13 +1,13 @@
 """Load training images as an endless sequence of batches that can be resumed at any batch."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, count, islice
 from typing import Any
 
 import torch
 from detectron2.config import CfgNode
-from detectron2.data import MetadataCatalog, get_detection_dataset_dicts
+from detectron2.data import get_detection_dataset_dicts
 from detectron2.data.build import _train_loader_from_config, trivial_batch_collator
 from detectron2.data.common import DatasetFromList
 from detectron2.data.samplers import RepeatFactorTrainingSampler
@@ -23,6 +23,7 @@ from ocr_panoptic.formats.pictures import COLOURS, header_size
 from ocr_panoptic.progress import imap_with_progress
 from ocr_panoptic.seeding import seeded_generators
 
+from .catalog import complete_data_sets, label_maps_of
 from .loader_processes import begin_worker
 
 _Key = tuple[int, int]  # position in the sequence of all processes, index of the record
@@ -31,6 +32,7 @@ _Key = tuple[int, int]  # position in the sequence of all processes, index of th
 def training_records(cfg: CfgNode, *, log: bool = False) -> list[dict]:
     """Return the records of DATASETS.TRAIN; if ``log``, log the number of instances per class."""
     names, usable = cfg.DATASETS.TRAIN, cfg.DATALOADER.FILTER_EMPTY_ANNOTATIONS
+    complete_data_sets(names)
     try:
         return get_detection_dataset_dicts(names, usable, check_consistency=log)
     except AssertionError as error:
@@ -144,8 +146,7 @@ def _sampler_by_labels(cfg: CfgNode, records: Sequence[dict]) -> Sampler | None:
     loader = cfg.DATALOADER
     if loader.SAMPLER_TRAIN != "RepeatFactorTrainingSampler" or "annotations" in records[0]:
         return None
-    maps = {name: MetadataCatalog.get(name).get("label_map") for name in cfg.DATASETS.TRAIN}
-    classes_of = partial(_classes_of_image, label_maps=maps)
+    classes_of = partial(_classes_of_image, label_maps=label_maps_of(cfg.DATASETS.TRAIN))
     # Detectron2 reads the classes of an image from its instances.
     images = [
         {"annotations": [{"category_id": k} for k in classes]}
@@ -157,7 +158,7 @@ def _sampler_by_labels(cfg: CfgNode, records: Sequence[dict]) -> Sampler | None:
     return RepeatFactorTrainingSampler(factors, seed=cfg.SEED)
 
 
-def _classes_of_image(record: dict, label_maps: dict[str, dict | None]) -> list[int]:
+def _classes_of_image(record: dict, label_maps: Mapping[str, Mapping[int, int]]) -> list[int]:
     labels = read_true_labels(record, label_maps.get(record.get("dataset_name", "")))
     return [label for label in label_areas(labels) if label != VOID_LABEL]
 

@@ -36,11 +36,13 @@ def build_evaluator(
     if kind == "coco_panoptic_seg":
         if saves:
             evaluators.append(PanopticDump(dataset_name, output_dir))
-        if metadata.get("panoptic_json"):
+        has_pngs, has_objects = _truth_of_panoptic(dataset_name)
+        if has_pngs:
             evaluators.append(PanopticEvaluator(dataset_name, output_dir))
+        if has_pngs or has_objects:
             evaluators.append(SemSegEvaluator(dataset_name, output_dir))
             if metadata.thing_classes:
-                evaluators.append(_instance_evaluator(cfg, dataset_name, output_dir))
+                evaluators.append(_instance_evaluator(cfg, dataset_name, output_dir, has_pngs))
     elif kind == "sem_seg":
         if saves:
             evaluators.append(SemSegDump(dataset_name, output_dir))
@@ -61,13 +63,26 @@ def build_evaluator(
     return DatasetEvaluators(evaluators)
 
 
+def _truth_of_panoptic(dataset_name: str) -> tuple[bool, bool]:
+    """Return whether a panoptic data set has panoptic PNGs, and whether it has objects."""
+    if MetadataCatalog.get(dataset_name).get("panoptic_json"):
+        return True, True
+    first = next(iter(DatasetCatalog.get(dataset_name)), {})
+    return "pan_seg_file_name" in first, "annotations" in first and has_labels(first)
+
+
 def _instance_evaluator(
-    cfg: CfgNode, dataset_name: str, output_dir: str | os.PathLike
+    cfg: CfgNode, dataset_name: str, output_dir: str | os.PathLike, has_pngs: bool = False
 ) -> COCOEvaluator:
     # Detectron2 would infer the tasks from the predictions, and omit masks if nothing is predicted.
     tasks = ("bbox", "segm") if cfg.MODEL.MASK_ON else ("bbox",)
-    dump_dir = os.fspath(output_dir) if cfg.TEST.SAVE_PREDICTIONS else None
-    if not MetadataCatalog.get(dataset_name).get("json_file"):
-        return PanopticInstanceEvaluator(dataset_name, tasks, dump_dir)
+    has_json = MetadataCatalog.get(dataset_name).get("json_file")
+    # Detectron2 needs a folder to write the objects of records as a JSON.
+    needs_folder = cfg.TEST.SAVE_PREDICTIONS or not (has_json or has_pngs)
+    folder = os.fspath(output_dir) if needs_folder else None
+    if has_pngs and not has_json:
+        return PanopticInstanceEvaluator(dataset_name, tasks, folder)
     # The fast, compiled implementation gives results that differ slightly from pycocotools'.
-    return COCOEvaluator(dataset_name, tasks, output_dir=dump_dir, use_fast_impl=False)
+    return COCOEvaluator(
+        dataset_name, tasks, output_dir=folder, use_fast_impl=False, allow_cached_coco=False
+    )

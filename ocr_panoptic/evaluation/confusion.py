@@ -7,7 +7,7 @@ true classes, columns predicted classes.
 
 import csv
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -56,15 +56,17 @@ def confusion_matrix(
     foreign = joint.sum(axis=0)[num_classes:]
     if foreign.any():
         labels = np.flatnonzero(foreign)
-        found = ", ".join(f"{num_classes + i} ({foreign[i]} pixels)" for i in labels)
+        listed = ", ".join(f"{num_classes + i} ({foreign[i]} pixels)" for i in labels)
         raise UserError(
             f"the truth holds labels other than 0..{num_classes - 1} and {ignore_label} "
-            f"(ignored): {found}; relabel the file, with {ignore_label} where no class applies"
+            f"(ignored): {listed}; relabel the file, with {ignore_label} where no class applies"
         )
     return np.ascontiguousarray(joint[:, :num_classes].T)
 
 
-def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> dict[str, float]:
+def semantic_scores(
+    confusion: np.ndarray, class_names: Sequence[str], absent: Collection[str] = ()
+) -> dict[str, float]:
     """
     Return the scores of a confusion matrix in percent, under Detectron2's names.
 
@@ -80,18 +82,20 @@ def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> dict[s
     - "fwIoU": sum_i t_i IoU_i / sum_i t_i.   "pACC": sum_i n_ii / sum_i t_i.
 
     "mIoU", "mACC" and "mIoU_truth_or_predicted" are NaN if they would average fewer than two
-    classes. All scores of an empty matrix are NaN.
+    classes. All scores of an empty matrix are NaN. The classes ``absent``, which the data lack, are
+    not averaged even if they are predicted.
     """
     tp = confusion.diagonal().astype(np.float64)
     truth = confusion.sum(axis=1).astype(np.float64)
     union = truth + confusion.sum(axis=0) - tp
     total = truth.sum()
     occurs = (truth > 0) | (total == 0)
+    is_averaged = (union > 0) & [name not in absent for name in class_names]
     with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
         iou, acc = np.where(occurs, tp / union, np.nan), tp / truth
         overall = {
             "mIoU": np.sum(iou[occurs]) / count_several(occurs),
-            "mIoU_truth_or_predicted": np.sum(iou[occurs]) / count_several(union > 0),
+            "mIoU_truth_or_predicted": np.sum(iou[occurs]) / count_several(is_averaged),
             "fwIoU": np.sum(iou[occurs] * (truth / total)[occurs]),
             "mACC": np.sum(acc[occurs]) / count_several(occurs),
             "pACC": np.sum(tp) / total,

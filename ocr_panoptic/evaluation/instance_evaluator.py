@@ -7,7 +7,9 @@ from detectron2.data import MetadataCatalog
 from detectron2.evaluation import COCOEvaluator
 from detectron2.utils import comm
 from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
 
+from ocr_panoptic.formats.coco_panoptic import ids_by_class
 from ocr_panoptic.formats.segment_runs import SegmentRuns
 
 from .panoptic_truth import PanopticTruth
@@ -35,7 +37,7 @@ class PanopticInstanceEvaluator(COCOEvaluator):
         self._distributed, self._use_fast_impl, self._do_evaluation = True, False, True
         self._max_dets_per_image, self._kpt_oks_sigmas = [1, 10, 100], ()
         self._truth = PanopticTruth(self._metadata)
-        self._things = {c["id"]: c for c in self._truth.categories if c["isthing"]}
+        self._thing_ids = ids_by_class(self._metadata, "thing")
 
     def reset(self) -> None:
         super().reset()
@@ -53,7 +55,7 @@ class PanopticInstanceEvaluator(COCOEvaluator):
         self._images.append({"id": image_id, "height": height, "width": width})
         runs = SegmentRuns(truth.ids)
         for segment in truth.segments:
-            if segment["category_id"] in self._things:
+            if segment["category_id"] in self._thing_ids:
                 shape = runs.statistics[segment["id"]]._asdict()
                 shape["segmentation"] = runs.run_lengths(segment["id"])
                 self._annotations.append({**segment, "image_id": image_id, **shape})
@@ -67,10 +69,19 @@ class PanopticInstanceEvaluator(COCOEvaluator):
     def gather_truth(self) -> dict:
         """Gather the ground truth of all processes in the main process, in COCO instance format."""
         gathered = comm.gather((self._images, self._annotations))
-        annotations = [annotation for _, own in gathered for annotation in own]
+        annotations = [annotation for _, part in gathered for annotation in part]
+        # A model's classes that the data lack are listed, too: their AP is NaN, and not averaged.
+        names = zip(self._thing_ids, self._metadata.thing_classes, strict=True)
         return {
             "images": [image for images, _ in gathered for image in images],
             # pycocotools reads id 0 as "no match".
             "annotations": [{**a, "id": number} for number, a in enumerate(annotations, 1)],
-            "categories": [*self._things.values()],
+            "categories": [{"id": number, "name": name} for number, name in sorted(names)],
         }
+
+    def _derive_coco_results(
+        self, coco_eval: COCOeval, iou_type: str, class_names: list[str] | None = None
+    ) -> dict:
+        # COCOeval orders categories by id; a model's classes can have another order.
+        by_id = dict(zip(self._thing_ids, self._metadata.thing_classes, strict=True))
+        return super()._derive_coco_results(coco_eval, iou_type, [by_id[n] for n in sorted(by_id)])

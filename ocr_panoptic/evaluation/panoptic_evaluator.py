@@ -5,10 +5,12 @@ import os
 from collections import OrderedDict
 from pathlib import Path
 
+import numpy as np
 from detectron2.data import MetadataCatalog
 from detectron2.evaluation import DatasetEvaluator
 from detectron2.utils import comm
 from tabulate import tabulate
+from torch import Tensor
 
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import ids_by_class
@@ -30,7 +32,8 @@ class PanopticEvaluator(DatasetEvaluator):
 
     Each metric is computed for each class, and averaged over all categories, over things and over
     stuff. :mod:`.bootstrap` defines the interval. PQ, SQ and RQ equal Detectron2's, except that the
-    area of a true segment is its number of pixels in the PNG, not the area in the JSON.
+    area of a true segment is its number of pixels in the PNG, not the area in the JSON. Predicted
+    segments of classes that the data lack count as no prediction.
 
     Args:
         dataset_name: a registered panoptic data set.
@@ -59,21 +62,28 @@ class PanopticEvaluator(DatasetEvaluator):
         """
         for input_, output in zip(inputs, outputs, strict=True):
             truth = self._truth[input_["image_id"]]
-            ids, segments = output["panoptic_seg"]
-            segments = with_dataset_ids(segments, self._metadata)
+            ids, segments = self._prediction(*output["panoptic_seg"])
             try:
-                overlaps = SegmentOverlaps(truth.ids, truth.segments, ids.cpu().numpy(), segments)
+                overlaps = SegmentOverlaps(truth.ids, truth.segments, ids, segments)
             except ValueError as error:
                 raise UserError(
                     f"{input_['file_name']} (image_id {input_['image_id']}, truth {truth.png}): "
                     f"{error}."
                 ) from error
-            matches, own = overlaps.matches(), PanopticQuality(self._truth.categories)
-            for quality in (self.quality, own):
+            matches, of_image = overlaps.matches(), PanopticQuality(self._truth.categories)
+            for quality in (self.quality, of_image):
                 quality.add(matches)
             self.boundary_quality.add(overlaps.boundary_matches())
-            losses = panoptic_losses(own.statistics(), own.confused(matches))
-            self._images.append(ImageScore(input_["file_name"], losses, own.statistics()))
+            losses = panoptic_losses(of_image.statistics(), of_image.confused(matches))
+            self._images.append(ImageScore(input_["file_name"], losses, of_image.statistics()))
+
+    def _prediction(self, ids: Tensor, segments: list[dict]) -> tuple[np.ndarray, list[dict]]:
+        segments, pixels = with_dataset_ids(segments, self._metadata), ids.cpu().numpy()
+        listed = {category["id"] for category in self._truth.categories}
+        absent = [s["id"] for s in segments if s["category_id"] not in listed]
+        if absent:
+            pixels = np.where(np.isin(pixels, absent), 0, pixels)
+        return pixels, [s for s in segments if s["category_id"] in listed]
 
     def evaluate(self) -> OrderedDict | None:
         """
@@ -116,10 +126,10 @@ class PanopticEvaluator(DatasetEvaluator):
             classes = self._metadata.get(f"{kind}_classes")
             name_of |= zip(ids_by_class(self._metadata, kind), classes, strict=True)
         names = [name_of[category["id"]] for category in self._truth.categories]
-        found: dict[str, float] = {}
+        scores: dict[str, float] = {}
         for metric, column in columns.items():
-            found |= named(metric, names, column.tolist())
-        return found
+            scores |= named(metric, names, column.tolist())
+        return scores
 
 
 def _table(averages: dict[str, float], quality: PanopticQuality) -> str:

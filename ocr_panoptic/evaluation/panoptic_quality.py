@@ -45,8 +45,8 @@ class PanopticQuality:
             # One at a time, as panopticapi does: a sum per image would be rounded differently.
             self.iou[self._row[category]] += iou
         matched = [category for category, _ in matches.true_positives]
-        found = (matched, matches.false_positives, matches.false_negatives)
-        for column, categories in enumerate(found):
+        counted = (matched, matches.false_positives, matches.false_negatives)
+        for column, categories in enumerate(counted):
             for category in categories:
                 self.counts[self._row[category], column] += 1
 

@@ -4,7 +4,7 @@ import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 
 import numpy as np
@@ -34,10 +34,11 @@ def labels_of_output(output: Mapping, num_classes: int) -> np.ndarray:
     if "labels" in output:
         labels = output["labels"].to(torch.int16).cpu().numpy()  # a quarter of the bytes to copy
     else:
-        if (found := len(output["sem_seg"])) < num_classes:
+        if (predicted := len(output["sem_seg"])) < num_classes:
             raise UserError(
-                f"The model predicts scores of {found} classes, and the data set has {num_classes} "
-                f"semantic classes; set MODEL.SEM_SEG_HEAD.NUM_CLASSES to {num_classes}."
+                f"The model predicts scores of {predicted} classes, and the data set has "
+                f"{num_classes} semantic classes; set MODEL.SEM_SEG_HEAD.NUM_CLASSES to "
+                f"{num_classes}."
             )
         labels = output["sem_seg"].float().cpu().numpy().argmax(axis=0)  # the lowest class in a tie
     # Narrow integers are several times faster to compare.
@@ -134,18 +135,22 @@ def raw_labels(class_names: Sequence[str], label_map: Mapping[int, int] | None) 
     """
     Return the raw label of each class in the data set's label files, unsigned integers [K].
 
-    If a class has several raw labels, the lowest is returned. If the files mark all classes by
-    colours instead of numbers, the training labels 0..K-1 are returned.
+    If a class has several raw labels, the lowest is returned. A class that the data set lacks gets
+    a label that no class has. If the files mark all classes by colours instead of numbers, the
+    training labels 0..K-1 are returned.
 
     Args:
         class_names: names of the K classes.
         label_map: mapping from raw labels to classes or the ignored label; None = identity.
     """
-    numbers = {raw: label for raw, label in (label_map or {}).items() if raw < COLOURED}
+    label_map = label_map or {}
+    numbers = {raw: label for raw, label in label_map.items() if raw < COLOURED}
     lowest = {numbers[raw]: raw for raw in sorted(numbers, reverse=True)}
     classes = range(len(class_names))
     if not lowest.keys() & {*classes}:
         lowest = {k: k for k in classes}
+    free = (number for number in count() if number not in numbers)
+    lowest = {k: next(free) for k in classes if k not in {*label_map.values()}} | lowest
     if missing := [name for k, name in enumerate(class_names) if k not in lowest]:
         raise UserError(
             f"The label files have no number for {', '.join(missing)}, but for other classes: give "

@@ -17,6 +17,7 @@ from detectron2.evaluation import DatasetEvaluator
 from detectron2.utils import comm
 
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.coco_panoptic import VOID_LABEL
 from ocr_panoptic.formats.labels import has_labels, read_true_labels
 from ocr_panoptic.metrics import named
 
@@ -138,8 +139,9 @@ class SemSegEvaluator(DatasetEvaluator):
     An evaluator of IoU, mIoU with a bootstrap interval, accuracy, Boundary IoU and calibration.
 
     Each record of the data set must name a label PNG or a panoptic PNG. The metadata must have
-    ``stuff_classes`` and ``ignore_label``. Its optional ``label_map`` maps raw labels to classes;
-    its optional ``class_categories``, the category of each class, adds the IoU of each category.
+    ``stuff_classes``. The optional ``label_map`` maps raw labels to classes, or to the ignored
+    label 255; ``class_categories``, the category of each class, adds the IoU of each category;
+    classes in ``absent_classes``, which the data lack, count in no mean.
 
     Args:
         dataset_name: a registered data set.
@@ -173,7 +175,7 @@ class SemSegEvaluator(DatasetEvaluator):
             outputs: mappings with "labels", integers [H, W], or "sem_seg", scores [K, H, W], and
                 optionally "confidence", float [H, W], the probability of each pixel's label.
         """
-        num_classes, ignore_label = len(self._class_names), self._metadata.ignore_label
+        num_classes = len(self._class_names)
         for input_, output in zip(inputs, outputs, strict=True):
             prediction = labels_of_output(output, num_classes)
             record = self._records[input_["file_name"]]
@@ -181,7 +183,7 @@ class SemSegEvaluator(DatasetEvaluator):
             confidence = output["confidence"].cpu().numpy() if "confidence" in output else None
             try:
                 counts = SemSegCounts.of_image(
-                    truth, prediction, confidence, num_classes, ignore_label
+                    truth, prediction, confidence, num_classes, VOID_LABEL
                 )
             except ValueError as error:
                 truth_file = record.get("sem_seg_file_name") or record["pan_seg_file_name"]
@@ -198,7 +200,8 @@ class SemSegEvaluator(DatasetEvaluator):
             return None
         counts = sum((counts for counts, _ in gathered[1:]), gathered[0][0])
         images = [image for _, some in gathered for image in some]
-        scores = semantic_scores(counts.confusion, self._class_names)
+        absent = self._metadata.get("absent_classes") or ()
+        scores = semantic_scores(counts.confusion, self._class_names, absent)
         if class_categories := self._metadata.get("class_categories"):
             scores |= category_scores(counts.confusion, class_categories)
         scores |= counts.scores(self._class_names)

@@ -2,20 +2,21 @@
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from detectron2.config import CfgNode
 from detectron2.data import MetadataCatalog
 
+from ocr_panoptic.checkpoint.start import Start
 from ocr_panoptic.config.keys import check_values
 from ocr_panoptic.config.unread import check_unread_keys
+from ocr_panoptic.data.catalog import check_files, register_data_sets
 from ocr_panoptic.data.data_file import DataFile
-from ocr_panoptic.data.register import check_files, register_data_sets
 from ocr_panoptic.data.training_stream import training_records
 from ocr_panoptic.errors import UserError
 
+from .identity import check_classes_of
 from .task import task_of
 
 LEAST_PERIOD = 20  # minimum iterations between two evaluations that TEST.EVALUATIONS plans
@@ -28,7 +29,7 @@ def complete_config(
     *,
     training: bool = False,
     needs_data: bool = False,
-    classes: Mapping[str, Any] | None = None,
+    start: Start | None = None,
     files: Sequence[DataFile] = (),
 ) -> None:
     """
@@ -37,7 +38,8 @@ def complete_config(
     Args:
         training: whether DATASETS.TRAIN is used; otherwise it is not checked.
         needs_data: whether the config must name data sets whose files exist.
-        classes: metadata of trained weights, whose class order data from data files get.
+        start: trained weights, whose classes the data must have; data from data files get their
+            order of the classes.
         files: content of the data files in DATASETS.FILES, if they have been read already.
     """
     check_values(cfg)
@@ -50,9 +52,11 @@ def complete_config(
     register_data_sets(
         [*files] or cfg.DATASETS.FILES,
         names,
-        classes if task.has_classes else None,
+        start.classes if start and task.has_classes else None,
         same_classes=task.has_classes,
     )
+    if start and task.has_classes:
+        check_classes_of(start, names)
     for name in names:
         task.complete_classes(cfg, name)
         channels = MetadataCatalog.get(name).get("channels", 3)

@@ -14,7 +14,7 @@ from ocr_panoptic.checkpoint.start import Start
 from ocr_panoptic.config.files import values_by_key
 from ocr_panoptic.config.keys import KEYS, THEIRS, is_fixed
 from ocr_panoptic.config.unread import unread_keys
-from ocr_panoptic.data.register import register
+from ocr_panoptic.data.catalog import register
 from ocr_panoptic.errors import UserError
 
 logger = logging.getLogger(__name__)

@@ -1,30 +1,31 @@
 """Add Panoptic-FPN to ``TASKS``, the table of architectures."""
 
 from detectron2.config import CfgNode
-from detectron2.data import MetadataCatalog
 from detectron2.data import transforms as T
 
+from ocr_panoptic.data.catalog import class_counts, has_panoptic_truth, registered_metadata
+from ocr_panoptic.data.metadata import PANOPTIC, data_file_advice
 from ocr_panoptic.data.panoptic.mapper import PanopticDatasetMapper
-from ocr_panoptic.data.register import class_counts
 from ocr_panoptic.errors import UserError
 
 from .task import TASKS, Task, complete_count
 
 
 def _complete_panoptic_classes(cfg: CfgNode, dataset: str) -> None:
-    metadata = MetadataCatalog.get(dataset)
-    is_panoptic = metadata.get("evaluator_type") == "coco_panoptic_seg"
+    metadata = registered_metadata(dataset)
+    is_panoptic = metadata.get("evaluator_type") == PANOPTIC
     # A test split may lack annotations; then it can be predicted, but not evaluated.
-    if not is_panoptic or (dataset in cfg.DATASETS.TRAIN and not metadata.get("panoptic_json")):
+    if not is_panoptic or (dataset in cfg.DATASETS.TRAIN and not has_panoptic_truth(dataset)):
         raise UserError(
             f"{dataset} is not a data set that Panoptic-FPN can be trained on: it needs panoptic "
-            'PNGs and their JSON, which a data file names under "panoptic" (datasets/README.md). '
-            "COCO's are coco_2017_{train,val}_panoptic_separated."
+            'PNGs and their JSON, which a data file names under "panoptic" (datasets/README.md), '
+            "or records with objects (annotations) and semantic PNGs. COCO's are "
+            f"coco_2017_{{train,val}}_panoptic_separated.{data_file_advice(dataset, metadata)}"
         )
     things, semantic = class_counts(dataset)
     complete_count(cfg, "ROI_HEADS", things, f"{dataset} has {things} (thing classes)")
-    found = f"{dataset} has {semantic} (stuff classes + 1)"
-    complete_count(cfg, "SEM_SEG_HEAD", semantic, found)
+    text = f"{dataset} has {semantic} (stuff classes + 1)"
+    complete_count(cfg, "SEM_SEG_HEAD", semantic, text)
 
 
 TASKS["PanopticFPN"] = Task(

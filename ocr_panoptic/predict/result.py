@@ -77,7 +77,7 @@ def classes_of(metadata: Metadata, kind: str) -> Classes:
     labels: np.ndarray
     names = list(metadata.stuff_classes)
     things, stuff = (ids_by_class(metadata, kind) for kind in ("thing", "stuff"))
-    if not things:
+    if not things or metadata.get("evaluator_type") == "sem_seg":
         if kind == "train":
             labels = np.arange(len(names), dtype=np.uint8)
         else:
@@ -136,7 +136,7 @@ class Result:
                 model's class indices.
         """
         self.name, self.image = item.name, image
-        self._item, self._known, self._segments = item, classes, segments
+        self._item, self._classes, self._segments = item, classes, segments
         self._instances = instances
         if ids is not None:
             scores = np.full(max((s["id"] for s in segments), default=0) + 1, -1, np.float32)
@@ -170,23 +170,25 @@ class Result:
     def _label_segments(self) -> Iterator[dict[str, Any]]:
         areas, sums = self._totals(self.labels)
         for k in np.flatnonzero(areas):
-            known = {"label": int(self._known.labels[k]), "name": self.classes[k]}
+            class_ = {"label": int(self._classes.labels[k]), "name": self.classes[k]}
             confidence = round(float(sums[k] / areas[k]), 4)
-            yield {**known, "area": int(areas[k]), "confidence": confidence}
+            yield {**class_, "area": int(areas[k]), "confidence": confidence}
 
     def _panoptic_segments(self, panoptic_ids: np.ndarray) -> Iterator[dict[str, Any]]:
-        names = {category["id"]: category["name"] for category in self._known.categories}
+        names = {category["id"]: category["name"] for category in self._classes.categories}
         _, sums = self._totals(panoptic_ids)
         for segment in self._segments:
             number, isthing = segment["id"], segment["isthing"]
             # Segments without visible pixels are left out; panopticapi refuses them.
-            if found := self._runs.statistics.get(number):
-                ids = self._known.thing_ids if isthing else self._known.stuff_ids
+            if statistics := self._runs.statistics.get(number):
+                ids = self._classes.thing_ids if isthing else self._classes.stuff_ids
                 category = ids[segment["category_id"]]
-                known = {"name": names[category], "isthing": isthing, "id": number}
-                known |= {"category_id": category, "iscrowd": 0, **found._asdict()}
-                known |= {"score": segment["score"]} if isthing else {}
-                yield {**known, "confidence": round(float(sums[number]) / found.area, 4)}
+                yield {
+                    **{"name": names[category], "isthing": isthing, "id": number},
+                    **{"category_id": category, "iscrowd": 0, **statistics._asdict()},
+                    **({"score": segment["score"]} if isthing else {}),
+                    "confidence": round(float(sums[number]) / statistics.area, 4),
+                }
 
     def _totals(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the pixel count and the summed confidence of each label or id in ``numbers``."""
@@ -203,13 +205,15 @@ class Result:
         return self._drawn(1)
 
     def _drawn(self, step: int) -> Image.Image:
-        shown = slice(None, None, step), slice(None, None, step)
-        image, ids = as_colours(self.image[shown], "RGB"), self.ids
+        every = slice(None, None, step), slice(None, None, step)
+        image, ids = as_colours(self.image[every], "RGB"), self.ids
         if ids is None:
-            ids, colors = self.labels, dict(enumerate(map(tuple, self._known.colors)))
+            ids, colors = self.labels, dict(enumerate(map(tuple, self._classes.colors)))
         else:
-            colors = segment_colors(self._segments, self._known.thing_colors, self._known.colors)
-        return Image.fromarray(draw_segments(image, ids[shown], colors))
+            colors = segment_colors(
+                self._segments, self._classes.thing_colors, self._classes.colors
+            )
+        return Image.fromarray(draw_segments(image, ids[every], colors))
 
     def _repr_png_(self) -> bytes:
         picture, buffer = self.draw(), io.BytesIO()
@@ -230,32 +234,32 @@ class Result:
         """
         height, width = self.labels.shape
         image = {"id": image_id, "file_name": self._item.file_name}
-        found: dict[str, Any] = {"images": [{**image, "height": height, "width": width}]}
+        content: dict[str, Any] = {"images": [{**image, "height": height, "width": width}]}
         if self.ids is None:
             categories = [
                 {"id": int(label), "name": name, "supercategory": "stuff"}
-                for label, name in zip(self._known.labels, self.classes, strict=True)
+                for label, name in zip(self._classes.labels, self.classes, strict=True)
             ]
             annotations = list(self._stuff(image_id))
-            return {**found, "annotations": annotations, "categories": categories}
+            return {**content, "annotations": annotations, "categories": categories}
         info = [
             {key: value for key, value in segment.items() if key not in ("name", "isthing")}
             | {"segmentation": self._runs.run_lengths(segment["id"])}
             for segment in self.segments
         ]
         annotation = {"image_id": image_id, "file_name": f"{self.name}.png", "segments_info": info}
-        found |= {"annotations": [annotation], "categories": self._known.categories}
-        results, ids = self._instances or [], self._known.thing_ids
+        content |= {"annotations": [annotation], "categories": self._classes.categories}
+        results, ids = self._instances or [], self._classes.thing_ids
         if isinstance(results, Instances):
             results = coco_results(results)
         instances = [
             {"image_id": image_id, **r, "category_id": ids[r["category_id"]]} for r in results
         ]
-        return {**found, "instances": instances}
+        return {**content, "instances": instances}
 
     def _stuff(self, image_id: int) -> Iterator[dict[str, Any]]:
-        shown = np.flatnonzero(np.bincount(self.labels.reshape(-1)))
-        for number, (k, segment) in enumerate(zip(shown, self.segments, strict=True), 1):
+        present = np.flatnonzero(np.bincount(self.labels.reshape(-1)))
+        for number, (k, segment) in enumerate(zip(present, self.segments, strict=True), 1):
             mask = run_lengths.encode(np.asfortranarray(self.labels == k, np.uint8))
             yield {
                 "id": number,
@@ -285,7 +289,7 @@ class Result:
         """
         folder = Path(path_argument("folder", folder))
         files = files_of(folder, self.name, self.ids is not None, overlays)
-        write_label_png(files["labels"], self._known.labels[self.labels])
+        write_label_png(files["labels"], self._classes.labels[self.labels])
         write_label_png(files["confidence"], (255 * self.confidence).round().astype(np.uint8))
         if self.ids is not None:
             write_panoptic_png(files["panoptic"], self.ids)

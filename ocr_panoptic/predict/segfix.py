@@ -11,6 +11,7 @@ from detectron2.data import transforms as T
 from torch import Tensor, nn
 
 from ocr_panoptic.config.files import load_config, quoted
+from ocr_panoptic.data.catalog import label_maps_of
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.semantic.augmentation import (
     build_offset_augmentation,
@@ -79,8 +80,6 @@ def _check_segments(cfg: CfgNode, dataset: str) -> None:
 def _offset_mapper(cfg: CfgNode, is_train: bool) -> SemanticDatasetMapper:
     """Return a mapper that computes SegFix's offset labels; the data can have any classes."""
     distance = cfg.MODEL.SEGFIX.BOUNDARY_DISTANCE
-    names = (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST)
-    maps = {name: MetadataCatalog.get(name).get("label_map") for name in names}
     return SemanticDatasetMapper(
         is_train,
         augmentations=(
@@ -91,7 +90,7 @@ def _offset_mapper(cfg: CfgNode, is_train: bool) -> SemanticDatasetMapper:
         image_format=cfg.INPUT.FORMAT,
         channels=cfg.INPUT.CHANNELS,
         num_classes=VOID_LABEL,  # accepts every class
-        label_maps={name: found for name, found in maps.items() if found},
+        label_maps=label_maps_of([*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST]),
         read_labels=read_segment_map,
         truth_of_file=functools.partial(true_offset_labels, boundary_distance=distance),
     )

@@ -1,10 +1,10 @@
 """Add the semantic models to ``TASKS``, the table of architectures."""
 
 from detectron2.config import CfgNode
-from detectron2.data import MetadataCatalog
 from detectron2.data import transforms as T
 
-from ocr_panoptic.data.register import semantic_class_count
+from ocr_panoptic.data.catalog import registered_metadata, semantic_class_count
+from ocr_panoptic.data.metadata import INSTANCES, PANOPTIC, data_file_advice
 from ocr_panoptic.data.semantic.augmentation import build_semantic_augmentation
 from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
 from ocr_panoptic.errors import UserError
@@ -14,10 +14,13 @@ from .task import TASKS, Task, complete_count
 
 
 def _complete_semantic_classes(cfg: CfgNode, dataset: str) -> None:
-    if MetadataCatalog.get(dataset).get("evaluator_type") == "coco_panoptic_seg":
+    metadata = registered_metadata(dataset)
+    if metadata.get("evaluator_type") in (PANOPTIC, INSTANCES):
+        advice = data_file_advice(dataset, metadata, ("semantic",))
         raise UserError(
-            f"{dataset} is a panoptic data set, and a semantic model knows no things: take a "
+            f"{dataset} is not a semantic data set, and a semantic model knows no things: take a "
             'config of Panoptic-FPN, or name label PNGs under "semantic" (datasets/README.md).'
+            f"{advice}"
         )
     count = semantic_class_count(dataset)
     complete_count(cfg, "SEM_SEG_HEAD", count, f"{dataset} has {count} classes")

@@ -121,7 +121,7 @@ def trained_model(
     if start.classes and not needs_data:
         cfg.DATASETS.FILES = cfg.DATASETS.TRAIN = ()
         cfg.DATASETS.TEST = (register_classes(start),)
-    complete_config(cfg, classes=start.classes, files=files)
+    complete_config(cfg, start=start, files=files)
     return TrainedModel(cfg, start)
 
 

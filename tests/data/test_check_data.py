@@ -9,10 +9,11 @@ import yaml
 from PIL import Image
 
 from ocr_panoptic.data import data_check
+from ocr_panoptic.data.catalog import register_data_sets
 from ocr_panoptic.data.data_check import check_data, check_data_sets
-from ocr_panoptic.data.data_file import SemanticSplit, cache_folder, write_data_file
+from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
 from ocr_panoptic.data.faults import DataFaults, faults_listed, first_few
-from ocr_panoptic.data.register import register_data_sets
+from ocr_panoptic.data.places import cache_folder
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.labels import read_label_image, write_label_png
 from support.faults import faults_of

@@ -8,14 +8,10 @@ import yaml
 from detectron2.data import DatasetCatalog
 
 from ocr_panoptic.config.files import load_config
-from ocr_panoptic.data.data_file import (
-    data_options,
-    files_below_root,
-    read_data_file,
-    read_data_files,
-)
+from ocr_panoptic.data.catalog import not_registered, register_data_sets
+from ocr_panoptic.data.data_file import data_options, read_data_file, read_data_files
 from ocr_panoptic.data.faults import DataFaults
-from ocr_panoptic.data.register import not_registered, register_data_sets
+from ocr_panoptic.data.places import files_below_root
 from support.faults import faults_of
 from support.raw_pets import RawData
 
@@ -73,13 +69,8 @@ CHANGES = [
     ({"panoptic": {"train": SPLIT}}, "train has the unknown key 'segment'. Did you mean segments?"),
     ({"channels": 2}, "channels is 2, expected one of 1, 3, 4"),
     ('[{"images": [], "annotations": [], "categories": []}]', "describes no data set; it needs"),
-    ("{images: [], annotations: 1, categories: []}", "import --from coco"),
-    ("{images: [], annotations: [{segments_info: 0}], categories: []}", "is a panoptic JSON"),
-    ("{names: [a], nc: 1, train: x, val: y}", "--from yolo-seg"),
-    ("{imagePath: a.png, shapes: []}", "--from labelme"),
-    ("[{id: 1, data: {}, annotations: []}]", "--from label-studio"),
-    ("{a.png9: {filename: a.png, regions: []}}", "--from via"),
-    ("<annotations/>", "--from cvat"),
+    ("{images: [], annotations: 1, categories: []}", "ocr-panoptic import --from FORMAT"),
+    ("<annotations/>", "describes no data set; it needs"),
     ("a: [", "is not valid YAML"),
     ("semantic: {train: {images: a, labels: {stem}}}", 'quotes: labels: "masks/{stem}_'),
     ("!!python/object/apply:os.mkdir [harm]", "is not valid YAML"),

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from ocr_panoptic.data.catalog import register_data_sets
 from ocr_panoptic.data.data_check import check_data
 from ocr_panoptic.data.data_file import PanopticSplit, write_data_file
-from ocr_panoptic.data.register import register_data_sets
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 
 CAT, SKY, DOG, GRASS = 4, 7, 9, 30  # neither contiguous nor sorted by kind

@@ -9,6 +9,7 @@ from detectron2.config import configurable
 from detectron2.data import DatasetMapper
 from detectron2.data import detection_utils as utils
 
+from ocr_panoptic.data.catalog import label_maps_of
 from ocr_panoptic.data.image_input import (
     ChannelInput,
     ResizedCrop,
@@ -69,6 +70,7 @@ class PanopticDatasetMapper(DatasetMapper):
             "num_sem_seg_classes": cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES,
             "ignore_value": cfg.MODEL.SEM_SEG_HEAD.IGNORE_VALUE,
             "channels": cfg.INPUT.get("CHANNELS", COLOURS),  # Detectron2's own config lacks the key
+            "label_maps": label_maps_of([*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST]),
         }
 
     def __call__(self, dataset_dict: dict) -> dict:

@@ -3,13 +3,13 @@
 import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
 
-from ocr_panoptic.data.classes import VOID_LABEL
+from ocr_panoptic.data.classes import VOID_LABEL, derived_color
 from ocr_panoptic.data.data_file import PanopticSplit
 from ocr_panoptic.data.faults import DataFaults, first_few
 from ocr_panoptic.errors import MissingFileError
@@ -27,10 +27,13 @@ from .annotations import (
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass
 class PanopticSource:
     """
     A panoptic split; calling it returns its records in Detectron2's format.
+
+    The JSON is read when its content is first needed. It is kept until the records are made, and
+    is not sent to other processes, because it takes far more memory than the records.
 
     A record has file_name, height, width, image_id, pan_seg_file_name and two lists:
 
@@ -43,8 +46,8 @@ class PanopticSource:
     Attributes:
         hides: whether a listed segment can be absent from the PNG, hidden by other segments.
         read_segments: function that reads the segment ids of a file in ``split.segments``.
-        order: names of the thing classes and names of the stuff classes, both in a trained model's
-            order; if None, classes are ordered by category id.
+        order: names of a trained model's thing classes, and of its stuff classes; if None, classes
+            are ordered by category id.
     """
 
     name: str
@@ -53,6 +56,10 @@ class PanopticSource:
     hides: bool = False
     read_segments: Callable[[str | os.PathLike], np.ndarray] = read_panoptic_png
     order: tuple[list[str], list[str]] | None = None
+    _content: PanopticJson | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_content": None}
 
     def __call__(self) -> list[dict]:
         metadata = panoptic_metadata(self.categories())
@@ -62,28 +69,42 @@ class PanopticSource:
             for category, label in metadata[f"{kind}_dataset_id_to_contiguous_id"].items()
         }
         records = [self.record(image, kinds) for image in self.images()]
-        vars(self).pop("content", None)  # else each process would keep the JSON, too
+        self._content = None
         return records
 
-    @cached_property
+    @property
     def content(self) -> PanopticJson:
+        """The categories, images and segments of the split."""
+        if self._content is None:
+            self._content = self.read()
+        return self._content
+
+    def read(self) -> PanopticJson:
+        """Read the split's JSON."""
         return read_split(self.split)
 
     def categories(self) -> list[Category]:
-        found = self.content.categories
+        """Return the categories, with the trained model's classes that the data lack."""
+        listed = self.content.categories
         if not self.order:
-            return found
-        things, stuff = self.order
-        return sorted(found, key=lambda c: (things if c.isthing else stuff).index(c.name))
-
-    def ordered_as(self, classes: Mapping[str, Any]) -> "PanopticSource":
-        """Return a copy with a model's class order, or self if the class names differ."""
-        order = classes.get("thing_classes", []), classes["stuff_classes"][THINGS_LABEL + 1 :]
-        own = [
-            [c.name for c in self.categories() if c.isthing == isthing] for isthing in (True, False)
+            return listed
+        of_name = {(c.isthing, c.name): c for c in listed}
+        free = count(max(c.id for c in listed) + 1)
+        return [
+            of_name.get((isthing, name))
+            or Category(next(free), name, isthing, derived_color(place))
+            for isthing, names in zip((True, False), self.order)
+            for place, name in enumerate(names)
         ]
-        same = all(sorted(ours) == sorted(theirs) for ours, theirs in zip(own, order))
-        return replace(self, order=order) if same else self
+
+    def with_classes(self, classes: Mapping[str, Any]) -> "PanopticSource":
+        """Return a copy with a model's classes, or self if the model lacks a class of the data."""
+        order = classes.get("thing_classes", []), classes["stuff_classes"][THINGS_LABEL + 1 :]
+        if any(c.name not in order[not c.isthing] for c in self.content.categories):
+            return self
+        source = replace(self, order=order)
+        source._content = self._content
+        return source
 
     def images(self) -> list[PanopticImage]:
         """Return the images that have segments, by ascending id; warn about all others."""
@@ -124,7 +145,9 @@ class PanopticSource:
         }
 
     def metadata(self) -> dict:
-        return {**panoptic_metadata(self.categories()), **self.file_metadata()}
+        absent = [c.name for c in self.categories() if c.id not in self.classes()]
+        lack = {"absent_classes": absent} if absent else {}
+        return {**panoptic_metadata(self.categories()), **lack, **self.file_metadata()}
 
     def file_metadata(self) -> dict:
         return {
@@ -147,8 +170,9 @@ class PanopticSource:
     # the values that, together with the files, determine the result of a check.
 
     def classes(self) -> dict[int, tuple[str, str]]:
-        """Return a dict from category id to class name and kind ("thing" or "stuff")."""
-        return {c.id: (c.name, "thing" if c.isthing else "stuff") for c in self.categories()}
+        """Return a dict from the data's category ids to class name and kind (thing or stuff)."""
+        listed = self.content.categories if self.order else self.categories()
+        return {c.id: (c.name, "thing" if c.isthing else "stuff") for c in listed}
 
     def recipe(self) -> list:
         return [self.channels, self.hides, str(self.split.annotations)]

@@ -7,7 +7,6 @@ labels from the panoptic PNGs instead. As in Detectron2, instances come from ``i
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES, _get_builtin_metadata
@@ -33,14 +32,13 @@ FOLDERS = {
 COCO_PANOPTIC = {f"coco_2017_{split}_panoptic_separated": names for split, names in FOLDERS.items()}
 
 
-@dataclass(frozen=True)
+@dataclass
 class CocoSource(PanopticSource):
     """A panoptic split whose instances come from a separate JSON in COCO's format."""
 
     instances_json: Path = Path()
 
-    @cached_property
-    def content(self) -> PanopticJson:
+    def read(self) -> PanopticJson:
         return coco_segments(read_split(self.split))
 
     def categories(self) -> list[Category]:

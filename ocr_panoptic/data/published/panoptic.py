@@ -17,7 +17,6 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -142,14 +141,14 @@ class PanopticRelease(NamedTuple):
 
 
 def _releases() -> dict[str, PanopticRelease]:
-    found = {}
+    releases = {}
     for split, folder, city_images, ade_images in (
         ("train", "training", 2975, 20210),
         ("val", "validation", 500, 2000),
     ):
         city, ade = Path("cityscapes"), Path("ADEChallengeData2016")
         labels = city / "gtFine" / split
-        found[f"cityscapes_panoptic_{split}"] = PanopticRelease(
+        releases[f"cityscapes_panoptic_{split}"] = PanopticRelease(
             PanopticSplit(city / "leftImg8bit" / split, labels, labels),
             city_images,
             CITYSCAPES_SUFFIX,
@@ -161,7 +160,7 @@ def _releases() -> dict[str, PanopticRelease]:
             "cityscapes/.",
         )
         parts = (ade / part / folder for part in ("images", "annotations", "annotations_instance"))
-        found[f"ade20k_panoptic_{split}"] = PanopticRelease(
+        releases[f"ade20k_panoptic_{split}"] = PanopticRelease(
             PanopticSplit(*parts),
             ade_images,
             ".jpg",
@@ -171,13 +170,13 @@ def _releases() -> dict[str, PanopticRelease]:
             read_ade20k_ids,
             "Unpack ADEChallengeData2016.zip, and annotations_instance.tar into it.",
         )
-    return found
+    return releases
 
 
 PANOPTIC_RELEASES = _releases()
 
 
-@dataclass(frozen=True)
+@dataclass
 class ReleaseSource(PanopticSource):
     """A split of a published data set; its segments are cached until one of its PNGs changes."""
 
@@ -185,9 +184,8 @@ class ReleaseSource(PanopticSource):
     def release(self) -> PanopticRelease:
         return PANOPTIC_RELEASES[self.name]
 
-    @cached_property
-    def content(self) -> PanopticJson:
-        """The images and their segments, read from the user's cache or else from the PNGs."""
+    def read(self) -> PanopticJson:
+        """Read the images and their segments from the user's cache, or else from the PNGs."""
         release, (images, _, pngs) = self.release, vars(self.split).values()
         ends = (release.image_suffix,), (release.png_suffix,)
         pairs = LabelledFolder(images, pngs, *ends, hint=release.hint).pairs()
@@ -199,14 +197,14 @@ class ReleaseSource(PanopticSource):
             )
 
         def read() -> dict:
-            found = list(imap_with_progress(self._image, names, f"read {self.name}"))
-            raise_if_any([fault for fault in found if isinstance(fault, str)])
-            return {"images": [list(vars(image).values()) for image in found]}
+            images = list(imap_with_progress(self._image, names, f"read {self.name}"))
+            raise_if_any([fault for fault in images if isinstance(fault, str)])
+            return {"images": [list(vars(image).values()) for image in images]}
 
         files = [file for _, png in names for file in self._pngs(png)]
-        known = remembered(f"{self.name}_segments", [str(pngs)], files, read)
+        kept = remembered(f"{self.name}_segments", [str(pngs)], files, read)
         return PanopticJson(
-            pngs, release.categories, [PanopticImage(*entry) for entry in known["images"]]
+            pngs, release.categories, [PanopticImage(*entry) for entry in kept["images"]]
         )
 
     def files(self, image: PanopticImage) -> tuple[str, ...]:

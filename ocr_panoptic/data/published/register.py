@@ -4,8 +4,8 @@ from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 
-from ocr_panoptic.data.data_file import datasets_root
-from ocr_panoptic.data.register import KNOWN, register
+from ocr_panoptic.data.catalog import PUBLISHED, register
+from ocr_panoptic.data.places import datasets_root
 
 from .coco import COCO_PANOPTIC, coco_source
 from .panoptic import PANOPTIC_RELEASES, SERVER_SPLITS, release_source
@@ -35,4 +35,4 @@ def register_published(wanted: Collection[str], root: Path | None = None) -> Non
         register(name, root, release, release.metadata(), vars(release.split).values())
 
 
-KNOWN.append(register_published)
+PUBLISHED.append(register_published)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.faults import first_few
-from ocr_panoptic.data.findings import Look, thin_faults
+from ocr_panoptic.data.findings import Findings, thin_faults
 from ocr_panoptic.formats.labels import (
     COLOURED,
     check_known,
@@ -45,28 +45,28 @@ def general_faults(source: SemanticSource, pairs: list[tuple[Path, Path]]) -> It
     )
 
 
-def _foreign(known: Mapping[int, int], label_file: Path) -> set[int]:
-    if colours := colours_of(label_file) if max(known) < COLOURED else ():
+def _foreign(label_map: Mapping[int, int], label_file: Path) -> set[int]:
+    if colours := colours_of(label_file) if max(label_map) < COLOURED else ():
         return set(map(color_label, colours))
     file = load_labels(label_file, "label image", allow_jpeg=True)
-    return label_areas(decoded_labels(file, label_file, known)[0]).keys() - known.keys()
+    return label_areas(decoded_labels(file, label_file, label_map)[0]).keys() - label_map.keys()
 
 
-def checker(source: SemanticSource) -> Callable[[tuple[Path, Path]], Look]:
+def checker(source: SemanticSource) -> Callable[[tuple[Path, Path]], Findings]:
     """Return a picklable function that checks one image of the source and its labels."""
     return partial(check_labelled_image, source)
 
 
-def warnings(source: SemanticSource, looks: Sequence[Look]) -> Iterator[str]:
+def warnings(source: SemanticSource, findings: Sequence[Findings]) -> Iterator[str]:
     """Yield warnings about classes without pixels, and about JPEG or smoothed label images."""
-    classes = source.space.classes
+    classes = source.classes()
     ignored: Counter[int] = Counter()
     pixels: Counter[int] = Counter()
-    for look in looks:
-        ignored.update(look.ignored)
-        pixels.update({label: area for label, (_, area) in look.shown.items()})
-    if lost := [name for label, name in enumerate(classes) if not pixels[label]]:
-        total = sum(height * width for height, width in (look.size for look in looks))
+    for image in findings:
+        ignored.update(image.ignored)
+        pixels.update({label: area for label, (_, area) in image.classes.items()})
+    if lost := [name for label, (name, _) in classes.items() if not pixels[label]]:
+        total = sum(height * width for height, width in (image.size for image in findings))
         shares = [f"{n / total:.2%} of the pixels are {label_text(v)}" for v, n in ignored.items()]
         what = f", and {' and '.join(shares[:3])}, ignored" if shares else ""
         if source.space.default_ignore and shares:
@@ -76,7 +76,7 @@ def warnings(source: SemanticSource, looks: Sequence[Look]) -> Iterator[str]:
             )
         hint = "; a model learns nothing from one class" if len(lost) == len(classes) - 1 else ""
         yield f"no pixel is {first_few(lost)}{hint}{what}."
-    if near := sum(look.is_near for look in looks):
+    if near := sum(image.is_near for image in findings):
         yield (
             f"{near} label images hold other values than labels, as JPEG files and smoothed "
             "borders do. The nearest labels are taken: borders may be off by a pixel. Export PNGs "
@@ -84,9 +84,9 @@ def warnings(source: SemanticSource, looks: Sequence[Look]) -> Iterator[str]:
         )
 
 
-def check_labelled_image(source: SemanticSource, pair: tuple[Path, Path]) -> Look:
+def check_labelled_image(source: SemanticSource, pair: tuple[Path, Path]) -> Findings:
     """Decode an image and its label image; check that sizes agree and that all labels are known."""
-    (image, label_file), known = pair, source.space.label_map
+    (image, label_file), label_map = pair, source.space.label_map
     faults: list[str] = []
     photo = None
     try:
@@ -96,9 +96,9 @@ def check_labelled_image(source: SemanticSource, pair: tuple[Path, Path]) -> Loo
         faults.append(f"{image}: the image {error}.")
     try:
         file = load_labels(label_file, "label image", allow_jpeg=True)
-        raw, is_near = decoded_labels(file, label_file, known)
+        raw, is_near = decoded_labels(file, label_file, label_map)
     except (FileNotFoundError, ValueError) as error:
-        return Look([*faults, str(error)], (0, 0), {}, photo)
+        return Findings([*faults, str(error)], (0, 0), {}, photo)
     height, width = raw.shape
     if photo and (width, height) != (photo.width, photo.height):
         faults.append(
@@ -109,13 +109,13 @@ def check_labelled_image(source: SemanticSource, pair: tuple[Path, Path]) -> Loo
     pixels: Counter[int] = Counter()
     ignored: Counter[int] = Counter()
     try:
-        check_known(areas, known)
+        check_known(areas, label_map)
         for label, area in areas.items():
-            if (trained := known[label]) == VOID_LABEL:
+            if (trained := label_map[label]) == VOID_LABEL:
                 ignored[label] = area
             else:
                 pixels[trained] += area
     except ValueError as error:
         faults.append(f"{label_file}: {error}")
-    shown = {label: (0, area) for label, area in pixels.items()}
-    return Look(faults, (height, width), shown, photo, 0, ignored, is_near)
+    classes = {label: (0, area) for label, area in pixels.items()}
+    return Findings(faults, (height, width), classes, photo, 0, ignored, is_near)

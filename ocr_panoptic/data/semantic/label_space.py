@@ -51,22 +51,33 @@ class LabelSpace:
             "label_map": dict(self.label_map),
             "flip_pairs": list(self.flip_pairs),
             **({"class_categories": list(categories)} if categories else {}),
+            **({"absent_classes": self.absent} if self.absent else {}),
         }
 
-    def ordered_as(self, names: Sequence[str]) -> "LabelSpace":
-        """Return a copy with the classes in the order of ``names``, or self if the names differ."""
-        if sorted(names) != sorted(self.classes):
+    @property
+    def absent(self) -> list[str]:
+        """Names of a model's classes that the data lack, because no raw label stands for them."""
+        labels = {*self.label_map.values()}
+        return [name for label, name in enumerate(self.classes) if label not in labels]
+
+    def with_classes(self, names: Sequence[str]) -> "LabelSpace":
+        """Return a copy with the classes ``names``, or self if they lack one of its classes."""
+        if not {*self.classes} <= {*names}:
             return self
-        order = [self.classes.index(name) for name in names]
-        label = {old: new for new, old in enumerate(order)} | {VOID_LABEL: VOID_LABEL}
-        categories = self.class_categories
+        label = [*map([*names].index, self.classes)]
+        of_label = dict(enumerate(label)) | {VOID_LABEL: VOID_LABEL}
+        places = {name: place for place, name in enumerate(self.classes)}
+        categories = self.class_categories if len(names) == len(self.classes) else None
         return replace(
             self,
             classes=tuple(names),
-            label_map={raw: label[old] for raw, old in self.label_map.items()},
-            colors=tuple(self.colors[old] for old in order),
+            label_map={raw: of_label[old] for raw, old in self.label_map.items()},
+            colors=tuple(
+                self.colors[places[name]] if name in places else derived_color(new)
+                for new, name in enumerate(names)
+            ),
             flip_pairs=tuple((label[a], label[b]) for a, b in self.flip_pairs),
-            class_categories=categories and tuple(categories[old] for old in order),
+            class_categories=categories and tuple(categories[places[name]] for name in names),
         )
 
 

@@ -8,6 +8,7 @@ from detectron2.config import CfgNode, configurable
 from detectron2.data import Metadata, MetadataCatalog
 from detectron2.data import transforms as T
 
+from ocr_panoptic.data.catalog import label_maps_of
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.image_input import ChannelInput, check_image_size, check_label_size
 from ocr_panoptic.errors import UserError
@@ -60,19 +61,14 @@ class SemanticDatasetMapper:
 
     @classmethod
     def from_config(cls, cfg: CfgNode, is_train: bool = True) -> dict:
-        names = (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST)
-        metadata = {name: MetadataCatalog.get(name) for name in names}
+        train = [MetadataCatalog.get(name) for name in cfg.DATASETS.TRAIN]
         return {
             "is_train": is_train,
-            "augmentations": build_semantic_augmentation(
-                cfg, is_train, _flip_pairs([metadata[name] for name in cfg.DATASETS.TRAIN])
-            ),
+            "augmentations": build_semantic_augmentation(cfg, is_train, _flip_pairs(train)),
             "image_format": cfg.INPUT.FORMAT,
             "channels": cfg.INPUT.CHANNELS,
             "num_classes": cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES,
-            "label_maps": {
-                name: found.label_map for name, found in metadata.items() if found.get("label_map")
-            },
+            "label_maps": label_maps_of([*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST]),
         }
 
     def __call__(self, dataset_dict: dict) -> dict:
@@ -117,7 +113,7 @@ class SemanticDatasetMapper:
 def _flip_pairs(train: Sequence[Metadata]) -> list[tuple[int, int]]:
     for other in train[1:]:
         for key in ("stuff_classes", "flip_pairs"):
-            values = [found.get(key) or [] for found in (train[0], other)]
+            values = [metadata.get(key) or [] for metadata in (train[0], other)]
             if values[0] != values[1]:
                 raise UserError(
                     f"DATASETS.TRAIN names {train[0].name} and {other.name}, whose {key} differ: "

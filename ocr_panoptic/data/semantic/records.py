@@ -151,11 +151,11 @@ def _files(
         other_place: folder to skip, given as the folder or as a pattern of its files.
         taken: files to skip.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     folder = folder_of(place)
     template = place.relative_to(folder).as_posix() if folder != place else STEM
-    if own := next((s for s in IMAGE_SUFFIXES if template.lower().endswith(s)), None):
-        template, suffixes = template[: -len(own)], (own,)
+    if end := next((s for s in IMAGE_SUFFIXES if template.lower().endswith(s)), None):
+        template, suffixes = template[: -len(end)], (end,)
     before, *after = map(re.escape, template.split(STEM))
     pattern = re.compile(rf"(?P<folder>(?:.*/)?){before}(?P<stem>[^/]+){'(?P=stem)'.join(after)}")
     other, skipped = other_place and folder_of(other_place), {*taken}
@@ -173,11 +173,11 @@ def _files(
             if has_controls(str(path)):  # files with its name could not be written
                 fault = "control characters, or bytes that are not UTF-8. Rename it."
                 faults.append(f"{path}: {fault}")
-            if key in found:
+            if key in files:
                 hint = f'Name one kind by a pattern, such as "{folder.name}/{STEM}{suffix}".'
-                faults.append(f"{path}: has the name of {found[key]}, except for its end. {hint}")
-            found[key] = path
-    return found
+                faults.append(f"{path}: has the name of {files[key]}, except for its end. {hint}")
+            files[key] = path
+    return files
 
 
 def load_semantic(name: str, folders: list[LabelledFolder]) -> list[dict]:
@@ -209,15 +209,18 @@ class SemanticSource:
     def metadata(self) -> dict:
         return {**self.space.metadata(), "channels": self.channels}
 
-    def ordered_as(self, classes: Mapping[str, Any]) -> "SemanticSource":
-        """Return a copy with a model's class order; keep the order if the class names differ."""
-        return replace(self, space=self.space.ordered_as(classes["stuff_classes"]))
+    def with_classes(self, classes: Mapping[str, Any]) -> "SemanticSource":
+        """Return a copy with a model's classes, or self if the model lacks a class of the data."""
+        return replace(self, space=self.space.with_classes(classes["stuff_classes"]))
 
     # The data check calls the following methods; every class of sources has them. The recipe holds
     # the values that, together with the files, determine the result of a check.
 
     def classes(self) -> dict[int, tuple[str, str]]:
-        return {label: (name, "class") for label, name in enumerate(self.space.classes)}
+        """Return a dict from the label of each class that the data have to its name and kind."""
+        absent = self.space.absent
+        classes = enumerate(self.space.classes)
+        return {label: (name, "class") for label, name in classes if name not in absent}
 
     def recipe(self) -> list:
         return [self.channels, self.space.classes, sorted(self.space.label_map.items())]

@@ -21,14 +21,10 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 from ocr_panoptic.data.classes import VOID_LABEL
-from ocr_panoptic.data.data_file import (
-    PanopticSplit,
-    SemanticSplit,
-    check_new_name,
-    write_data_file,
-)
+from ocr_panoptic.data.data_file import PanopticSplit, SemanticSplit, write_data_file
 from ocr_panoptic.data.faults import first_few, raise_if_any
 from ocr_panoptic.data.panoptic.annotations import Category
+from ocr_panoptic.data.places import check_new_name
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_json, write_panoptic_png
 from ocr_panoptic.formats.files import write_json

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from detectron2.data import DatasetCatalog, Metadata
 
+from ocr_panoptic.data.catalog import registered_metadata
 from ocr_panoptic.data.data_check import check_data_sets
 from ocr_panoptic.data.faults import gathering
-from ocr_panoptic.data.register import registered_metadata
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import read_segment_ids
 from ocr_panoptic.formats.files import write_text

@@ -15,6 +15,7 @@ import numpy as np
 from detectron2.data import Metadata
 from PIL import Image, ImageDraw
 
+from ocr_panoptic.formats.coco_panoptic import VOID_LABEL
 from ocr_panoptic.formats.pictures import Color
 from ocr_panoptic.predict.overlays import draw_segments, heat_map, resize_picture, segment_colors
 
@@ -69,7 +70,7 @@ def image_figures(
 
     Args:
         truth: true panoptic map or, for a semantic model, true labels int [H,W], in which
-            metadata.ignore_label is void.
+            VOID_LABEL is void.
         with_regions: whether to draw soft object regions and relation, if the head has them.
     """
     full = truth.ids.shape if isinstance(truth, PanopticMap) else truth.shape
@@ -102,7 +103,7 @@ def image_figures(
         if inspection.panoptic:
             views.append(panoptic("Panoptic prediction", inspection.panoptic))
     else:
-        true_labels = np.where(truth == metadata.ignore_label, VOID, truth.astype(np.int32))
+        true_labels = np.where(truth == VOID_LABEL, VOID, truth.astype(np.int32))
         caption = f"{len(set(np.unique(true_labels)) - {VOID})} classes"
         views.append(Picture("Truth", caption, drawn(true_labels, dict(enumerate(stuff_colors)))))
     if inspection.coarse is not None:

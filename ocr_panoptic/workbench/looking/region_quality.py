@@ -12,6 +12,7 @@ from detectron2.data import DatasetCatalog
 
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.confusion import confusion_matrix, semantic_scores
+from ocr_panoptic.formats.coco_panoptic import VOID_LABEL
 from ocr_panoptic.layers import RegionContext
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
 from ocr_panoptic.predict.run_info import run_info
@@ -141,7 +142,7 @@ def measure_regions(trained: TrainedModel) -> tuple[dict[str, dict[str, float]],
             f"of the classes; set {' or '.join(HEADS)}, one of {', '.join(SCHEMES)}, and True"
         )
     metadata = class_metadata(cfg)
-    quality = RegionQuality(metadata.stuff_classes, metadata.ignore_label)
+    quality = RegionQuality(metadata.stuff_classes, VOID_LABEL)
     model = build_trained_model(cfg, start)
     inspector = Inspector(cfg, model)
     for record in with_progress(DatasetCatalog.get(metadata.name), "regions"):

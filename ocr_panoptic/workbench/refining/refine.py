@@ -16,8 +16,8 @@ import torch
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog
 
+from ocr_panoptic.data.catalog import register_data_sets, registered_metadata
 from ocr_panoptic.data.faults import first_few
-from ocr_panoptic.data.register import register_data_sets, registered_metadata
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.labels import has_labels, read_label_image, write_label_png
 from ocr_panoptic.formats.offsets import (

@@ -7,8 +7,8 @@ import pytest
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
 
+from ocr_panoptic.data.catalog import register_data_sets
 from ocr_panoptic.data.faults import DataFaults
-from ocr_panoptic.data.register import register_data_sets
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from prepare_camvid import instances_from_labels, prepare_camvid
 

@@ -10,11 +10,11 @@ from detectron2.data.datasets import load_coco_json
 from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES, _get_builtin_metadata
 from PIL import Image
 
+from ocr_panoptic.data.catalog import check_files
 from ocr_panoptic.data.data_check import check_data_sets
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.published.coco import COCO_PANOPTIC
 from ocr_panoptic.data.published.register import register_published
-from ocr_panoptic.data.register import check_files
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 from ocr_panoptic.formats.labels import read_true_labels
 from support.faults import faults_of

@@ -7,9 +7,9 @@ import pytest
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
 
+from ocr_panoptic.data.catalog import semantic_class_count
 from ocr_panoptic.data.published.register import register_published
 from ocr_panoptic.data.published.splits import NAMED_SPLITS
-from ocr_panoptic.data.register import semantic_class_count
 from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
 
 CITY = "cityscapes/leftImg8bit"

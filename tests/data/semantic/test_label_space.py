@@ -38,7 +38,7 @@ def test_all_keys(tmp_path):
 def test_the_order_of_a_trained_model():
     space = parse_label_space({"classes": ["a", "b", "c"], "flip_pairs": [["a", "b"]]}, "")
     space = replace(space, class_categories=("x", "y", "z"))
-    assert space.ordered_as(["c", "a", "b"]) == LabelSpace(
+    assert space.with_classes(["c", "a", "b"]) == LabelSpace(
         classes=("c", "a", "b"),
         label_map={0: 1, 1: 2, 2: 0, 255: 255},
         colors=(space.colors[2], *space.colors[:2]),

@@ -11,9 +11,9 @@ from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
 
 from ocr_panoptic import cli
+from ocr_panoptic.data.catalog import register_data_sets
 from ocr_panoptic.data.data_check import check_data
 from ocr_panoptic.data.faults import DataFaults
-from ocr_panoptic.data.register import register_data_sets
 from ocr_panoptic.data.semantic.label_space import parse_label_space
 from ocr_panoptic.formats.labels import read_label_image, write_label_png
 from ocr_panoptic.workbench.importing.annotated_image import AnnotatedImage, Segment

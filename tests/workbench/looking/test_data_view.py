@@ -13,8 +13,8 @@ from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
 
 from ocr_panoptic.cli import call
+from ocr_panoptic.data.catalog import register_data_sets
 from ocr_panoptic.data.data_file import PanopticSplit, write_data_file
-from ocr_panoptic.data.register import register_data_sets
 from ocr_panoptic.workbench.looking.data_view import class_rows, data_classes, view_image
 
 

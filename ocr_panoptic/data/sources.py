@@ -14,37 +14,40 @@ from .semantic.label_space import LabelSpace, parse_label_space, read_class_file
 from .semantic.records import SemanticSource
 
 
-class Described(NamedTuple):
+class DataSet(NamedTuple):
+    """A split of a data file: what reads its records, and its metadata."""
+
     file: DataFile
     source: PanopticSource | SemanticSource
     metadata: dict
 
 
-def read_described(
+def read_data_sets(
     files: Sequence[DataFile],
     wanted: Collection[str] | None = None,
     classes: Mapping[str, Any] | None = None,
     *,
     same_classes: bool = False,
-) -> dict[str, Described]:
+) -> dict[str, DataSet]:
     """
     Read the splits of data files, and check that the splits of each file have the same classes.
 
     Args:
         wanted: names ``<name>_<split>`` of the splits to read; None reads all splits.
-        classes: metadata of a trained model; data with the same class names get its class order.
+        classes: metadata of a trained model; data whose class names are all among the model's get
+            the model's classes, in its order.
         same_classes: whether all splits of all files must have the same classes.
 
     Returns:
-        dict from the name of each split to its data file, source and metadata.
+        dict from the name of each split to its data set
     """
     names = [name for file in files for name in file.data_sets()]
     if twice := sorted(name for name, _ in repeated(names)):
         raise UserError(f"{', '.join(twice)}: two data files describe it. Rename one.")
-    found: dict[str, Described] = {}
+    data_sets: dict[str, DataSet] = {}
     faults: list[str] = []
     for file in files:
-        used = {}
+        of_file = {}
         for split in file.splits:
             name, paths = file.data_set(split), file.splits[split]
             if wanted is None or name in wanted:
@@ -54,15 +57,15 @@ def read_described(
                         if isinstance(paths, PanopticSplit)
                         else SemanticSource(name, paths, label_space(file), file.channels)
                     )
-                    source = source.ordered_as(classes) if classes else source
-                    used[name] = Described(file, source, source.metadata())
+                    source = source.with_classes(classes) if classes else source
+                    of_file[name] = DataSet(file, source, source.metadata())
         with gathering(faults):
-            _compare_classes(used)
-        found |= used
+            _compare_classes(of_file)
+        data_sets |= of_file
     raise_if_any(faults)
     if same_classes:
-        _compare_classes(found)
-    return found
+        _compare_classes(data_sets)
+    return data_sets
 
 
 def label_space(file: DataFile) -> LabelSpace:
@@ -75,13 +78,13 @@ def label_space(file: DataFile) -> LabelSpace:
     return read_class_file(Path(classes))
 
 
-def _compare_classes(found: Mapping[str, Described]) -> None:
-    """Raise DataFaults unless all splits have the same class names in the same order."""
+def _compare_classes(data_sets: Mapping[str, DataSet]) -> None:
+    """Raise DataFaults unless all data sets have the same class names in the same order."""
     faults = []
-    first, *others = found or [""]
+    first, *others = data_sets or [""]
     for name in others:
         for kind in ("thing", "stuff"):
-            classes = (found[n].metadata.get(f"{kind}_classes", ()) for n in (first, name))
+            classes = (data_sets[n].metadata.get(f"{kind}_classes", ()) for n in (first, name))
             different = [
                 f"{ours!r} and {theirs!r}"
                 for ours, theirs in zip_longest(*classes, fillvalue="none")
@@ -89,8 +92,8 @@ def _compare_classes(found: Mapping[str, Described]) -> None:
             ]
             if different:
                 faults.append(
-                    f"{found[name].file.path}: {name} has other {kind} classes than {first} of "
-                    f"{found[first].file.path} ({first_few(different)}). Data that are used "
+                    f"{data_sets[name].file.path}: {name} has other {kind} classes than {first} of "
+                    f"{data_sets[first].file.path} ({first_few(different)}). Data that are used "
                     "together must have the same classes, in the same order of ids."
                 )
     raise_if_any(faults)

@@ -9,11 +9,11 @@ from panopticapi.utils import rgb2id
 from PIL import Image
 from pycocotools import mask as mask_util
 
+from ocr_panoptic.data.catalog import check_files, class_counts, register
 from ocr_panoptic.data.data_check import check_data_sets
 from ocr_panoptic.data.data_file import PanopticSplit
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.panoptic.source import PanopticSource
-from ocr_panoptic.data.register import check_files, class_counts, register
 from ocr_panoptic.evaluation.instance_evaluator import PanopticInstanceEvaluator
 from ocr_panoptic.formats.labels import read_true_labels
 from support.raw_pets import CAT, DOG, FIRST, SECOND
@@ -88,7 +88,6 @@ def test_remote_files_are_not_looked_for():
     [
         ("pots_train", r"'pots_train' is not registered.*pots/pots\.yaml"),
         ("coco_2017_val", "'coco_2017_val' is not laid out for Panoptic-FPN"),
-        ("coco_2017_val_panoptic", "'coco_2017_val_panoptic' is not laid out for Panoptic-FPN"),
     ],
 )
 def test_class_counts_of_other_data(name, message):
