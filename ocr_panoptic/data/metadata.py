@@ -124,7 +124,7 @@ def complete_data_set(name: str) -> None:
     if isinstance(load, CompletedRecords):
         return
     kind, metadata = _kind(name, load), MetadataCatalog.get(name)
-    original = {**metadata.as_dict(), **metadata.get(_ORIGINAL, {})}
+    original = metadata.get(_ORIGINAL) or metadata.as_dict()
     values, labels = {**original, "evaluator_type": kind}, None
     if kind == PANOPTIC and not _is_laid_out(original):
         layout, labels = panoptic_layout(name, original)

@@ -1,6 +1,7 @@
 """Registered data in Detectron2's own format, with its loaders and evaluators."""
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -9,11 +10,21 @@ from panopticapi.utils import rgb2id
 from PIL import Image
 from pycocotools import mask as mask_util
 
-from ocr_panoptic.data.catalog import check_files, class_counts, register
+from ocr_panoptic.data import catalog
+from ocr_panoptic.data.catalog import (
+    check_files,
+    class_counts,
+    not_registered,
+    register,
+    register_again,
+    register_data_sets,
+    registered_data,
+)
 from ocr_panoptic.data.data_check import check_data_sets
-from ocr_panoptic.data.data_file import PanopticSplit
+from ocr_panoptic.data.data_file import PanopticSplit, data_options, read_data_files
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.panoptic.source import PanopticSource
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.instance_evaluator import PanopticInstanceEvaluator
 from ocr_panoptic.formats.labels import read_true_labels
 from support.raw_pets import CAT, DOG, FIRST, SECOND
@@ -146,3 +157,39 @@ def test_real_coco_images(real_data):
             expected[ids == segment["id"]] = label_of[segment["category_id"]]
         assert np.array_equal(read_true_labels(records[annotation["image_id"]]), expected)
     assert instances
+
+
+def test_other_processes_register_the_same_data(raw, monkeypatch):
+    """What they are sent has no content of a JSON, and gives the same records."""
+    names = [*register_data_sets(raw.described()), "coco_2017_val_panoptic_separated", "theirs"]
+    DatasetCatalog.register("theirs", lambda: [{"file_name": "a.jpg"}])
+    register_data_sets([], names[1:])
+    sent = pickle.dumps(registered_data(names))
+    assert b"second.bmp" not in sent
+    expected, metadata = DatasetCatalog.get("pets_train"), MetadataCatalog.get("pets_train")
+    for theirs in (DatasetCatalog, MetadataCatalog):  # as at the start of another process
+        left = {k: v for k, v in theirs.data.items() if k not in names[:2]}
+        monkeypatch.setattr(theirs, "data", left)
+    monkeypatch.setattr(catalog, "_registered", {})
+    register_again(pickle.loads(sent))
+    assert DatasetCatalog.get("pets_train") == expected
+    assert MetadataCatalog.get("pets_train").as_dict() == metadata.as_dict()
+    assert MetadataCatalog.get(names[1]).stuff_classes[0] == "things"
+    with pytest.raises(UserError, match="'gone' is not registered.*--import MODULE"):
+        register_again(["gone"])
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("scenes_train", None), ("coco_2017_val_panoptic_seperated", "coco_2017_val_panoptic_separa")],
+)
+def test_a_registered_name_is_suggested_if_it_is_near(name, hint):
+    message = not_registered(name)
+    assert (f"Did you mean {hint}" in message) if hint else ("Did you mean" not in message)
+
+
+def test_files_that_are_read_already(raw, monkeypatch):
+    files = read_data_files(raw.described())
+    monkeypatch.setattr("ocr_panoptic.data.data_file.read_data_file", None)
+    assert data_options(files)[1] == (str(raw.folder / "pets.yaml"),)
+    assert register_data_sets(files) == register_data_sets(files[0]) == ["pets_train"]
