@@ -266,7 +266,7 @@ def test_weights_in_a_package(tmp_path, monkeypatch, file):
     assert fetch_weights("package://some_weights") == str(path)
     load(timm_model("tf_efficientnet_lite0"), "package://some_weights")
     (folder / "b.safetensors").touch()
-    with pytest.raises(FileNotFoundError, match="has 2 files .*Set MODEL.WEIGHTS to the file"):
+    with pytest.raises(FileNotFoundError, match="has 2 files .*Set MODEL.WEIGHTS to the path"):
         fetch_weights("package://some_weights")
     assert "some_weights" not in sys.modules
 
