@@ -196,6 +196,8 @@ def has_panoptic_truth(dataset_name: str) -> bool:
     """Return whether a panoptic data set has objects and semantic labels to train on."""
     if registered_metadata(dataset_name).get("panoptic_json"):
         return True
+    if dataset_name in _registered:  # a test set that a benchmark server evaluates
+        return False
     records = DatasetCatalog.get(dataset_name)
     return any("annotations" in record and has_labels(record) for record in records)
 

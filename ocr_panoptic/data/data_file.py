@@ -102,9 +102,9 @@ class NoDataFile(UserError):
     def __init__(self, path: Path, content: object):
         self.path, self.content = path, content
         super().__init__(
-            f"{printable(path)}: describes no data set; it needs the keys {FORM} "
-            "(datasets/README.md). Annotations of other tools are imported: ocr-panoptic import "
-            "--from FORMAT --name NAME --train ... (docs/imports.md)"
+            f"{printable(path)}: describes no data set: it has neither panoptic nor semantic. It "
+            f"needs {FORM} (datasets/README.md). Annotations of other tools are imported: "
+            "ocr-panoptic import --from FORMAT --name NAME --train ... (docs/imports.md)"
         )
 
 

@@ -218,7 +218,7 @@ def data_file_advice(
     """Return the lines of a data file as advice, or "" if the metadata do not name its files."""
     stem, _, split = name.rpartition("_")
     for kind in kinds:
-        paths = {key: metadata.get(root) for key, root in _ROOTS[kind].items()}
+        paths = {key: metadata.get(root) or "" for key, root in _ROOTS[kind].items()}
         if all(paths.values()):
             places = {key: os.path.abspath(place) for key, place in paths.items()}
             content = {"name": stem or name, kind: {split if stem else "train": places}}

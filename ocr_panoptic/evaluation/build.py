@@ -67,7 +67,7 @@ def _truth_of_panoptic(dataset_name: str) -> tuple[bool, bool]:
     """Return whether a panoptic data set has panoptic PNGs, and whether it has objects."""
     if MetadataCatalog.get(dataset_name).get("panoptic_json"):
         return True, True
-    first = next(iter(DatasetCatalog.get(dataset_name)), {})
+    first: dict = next(iter(DatasetCatalog.get(dataset_name)), {})
     return "pan_seg_file_name" in first, "annotations" in first and has_labels(first)
 
 

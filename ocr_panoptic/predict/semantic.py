@@ -15,12 +15,13 @@ from .task import TASKS, Task, complete_count
 
 def _complete_semantic_classes(cfg: CfgNode, dataset: str) -> None:
     metadata = registered_metadata(dataset)
-    if metadata.get("evaluator_type") in (PANOPTIC, INSTANCES):
-        advice = data_file_advice(dataset, metadata, ("semantic",))
+    kind = metadata.get("evaluator_type")
+    if kind in (PANOPTIC, INSTANCES):
         raise UserError(
-            f"{dataset} is not a semantic data set, and a semantic model knows no things: take a "
-            'config of Panoptic-FPN, or name label PNGs under "semantic" (datasets/README.md).'
-            f"{advice}"
+            f"{dataset} is {'a panoptic data set' if kind == PANOPTIC else 'a data set of objects'}"
+            ", and a semantic model knows no things: take a config of Panoptic-FPN, or name label "
+            'PNGs under "semantic" (datasets/README.md).'
+            f"{data_file_advice(dataset, metadata, ['semantic'])}"
         )
     count = semantic_class_count(dataset)
     complete_count(cfg, "SEM_SEG_HEAD", count, f"{dataset} has {count} classes")

@@ -38,7 +38,7 @@ class SemanticPng:
 
     def __init__(
         self,
-        record: Mapping,
+        record: dict,
         num_classes: int,
         ignore_value: int,
         label_map: Mapping[int, int] | None = None,
@@ -72,7 +72,7 @@ class PanopticPng:
     only one byte if there are at most 256 segments.
     """
 
-    def __init__(self, record: Mapping):
+    def __init__(self, record: dict):
         """Read the PNG; raise UserError if it has other segments than the record."""
         path, self._segments = record["pan_seg_file_name"], record["segments_info"]
         self._runs = runs = SegmentRuns(read_segment_ids(record))
