@@ -70,10 +70,10 @@ CHANGES = [
     ({"channels": 2}, "channels is 2, expected one of 1, 3, 4"),
     (
         '[{"images": [], "annotations": [], "categories": []}]',
-        "describes no data set: it has neither",
+        "describes no data set: it has",
     ),
     ("{images: [], annotations: 1, categories: []}", "ocr-panoptic import --from FORMAT"),
-    ("<annotations/>", "describes no data set: it has neither"),
+    ("<annotations/>", "describes no data set: it has"),
     ("a: [", "is not valid YAML"),
     ("semantic: {train: {images: a, labels: {stem}}}", 'quotes: labels: "masks/{stem}_'),
     ("!!python/object/apply:os.mkdir [harm]", "is not valid YAML"),

@@ -158,12 +158,12 @@ def read_panoptic_json(path: Path) -> PanopticJson:
     for number in images.keys() - annotations.keys():
         faults.append(f"image {number!r} has no annotation.")
     listed = [entry for entry in content["categories"] if isinstance(entry, dict)]
-    known = {entry["id"] for entry in listed if is_id(entry.get("id"))}  # faulty ones, too
+    category_ids = {entry["id"] for entry in listed if is_id(entry.get("id"))}  # faulty ones, too
     joined = []
     for number in (number for number in images if number in annotations):
         image, annotation = images[number], annotations[number]
         wrong = [f"image {number!r}: {fault}" for fault in _image_faults(image)]
-        for fault in _annotation_faults(annotation, known):
+        for fault in _annotation_faults(annotation, category_ids):
             wrong.append(f"annotation of image {number!r}: {fault}")
         faults += wrong
         if not wrong:
@@ -226,7 +226,7 @@ def _image_faults(image: dict) -> Iterator[str]:
             yield f"{key} must be a number of pixels, found {image.get(key)!r}."
 
 
-def _annotation_faults(annotation: dict, known: set[int]) -> Iterator[str]:
+def _annotation_faults(annotation: dict, category_ids: set[int]) -> Iterator[str]:
     yield from file_name_faults(annotation.get("file_name"))
     segments = annotation.get("segments_info")
     if not isinstance(segments, list):
@@ -242,7 +242,7 @@ def _annotation_faults(annotation: dict, known: set[int]) -> Iterator[str]:
         category, iscrowd = segment.get("category_id"), segment.get("iscrowd", 0)
         if number == 0:
             yield "segment id 0 is reserved for void."
-        if not is_id(category) or category not in known:
+        if not is_id(category) or category not in category_ids:
             yield f'segment {number}: category {category!r} is not among "categories".'
         if iscrowd not in (0, 1):
             yield f"segment {number}: iscrowd must be 0 or 1, found {iscrowd!r}."

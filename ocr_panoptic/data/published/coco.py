@@ -87,13 +87,13 @@ def coco_categories() -> list[Category]:
 
 def coco_segments(content: PanopticJson) -> PanopticJson:
     """Remove areas and boxes from ``content``; raise DataFaults if a category is not in COCO."""
-    known = {category.id: category.isthing for category in coco_categories()}
+    isthing_of = {category.id: category.isthing for category in coco_categories()}
     raise_if_any(
         [
             f"{content.path}: category {category.id} ({category.name!r}, isthing "
             f"{int(category.isthing)}) is not in COCO. Describe your own data in a data file."
             for category in content.categories
-            if known.get(category.id) != category.isthing
+            if isthing_of.get(category.id) != category.isthing
         ]
     )
     for image in content.images:
