@@ -191,5 +191,5 @@ def test_a_registered_name_is_suggested_if_it_is_near(name, hint):
 def test_files_that_are_read_already(raw, monkeypatch):
     files = read_data_files(raw.described())
     monkeypatch.setattr("ocr_panoptic.data.data_file.read_data_file", None)
-    assert data_options(files)[1] == (str(raw.folder / "pets.yaml"),)
+    assert data_options(files)["DATASETS.FILES"] == (str(raw.folder / "pets.yaml"),)
     assert register_data_sets(files) == register_data_sets(files[0]) == ["pets_train"]
