@@ -104,9 +104,7 @@ def main(args: RunOptions) -> dict[str, dict[str, float]] | None:
         cfg, start = setup(args)
     processes = args.num_gpus, args.num_machines, args.machine_rank, args.dist_url
     words = cfg, start, args
-    return launch(
-        run_process, *processes, args=words, device=cfg.MODEL.DEVICE, imports=args.imports
-    )
+    return launch(run_process, *processes, args=words, cfg=cfg, imports=args.imports)
 
 
 if __name__ == "__main__":

@@ -53,8 +53,8 @@ def run(args: argparse.Namespace) -> int:
     check_output_folder(args.output, "--output", "Name a folder that you can write.")
     model = predicting(trained_model(args.config_file, args.weights, args.opts), args.opts)
     words = model, inputs, args.output, args.labels, args.overlays
-    device = model.cfg.MODEL.DEVICE  # torchrun can predict on several machines
-    return launch(predict_here, args.num_gpus, args=words, device=device, imports=args.imports) or 0
+    settings = {"cfg": model.cfg, "imports": args.imports}
+    return launch(predict_here, args.num_gpus, args=words, **settings) or 0
 
 
 def predict_here(

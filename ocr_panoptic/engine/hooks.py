@@ -2,6 +2,7 @@
 
 import logging
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -106,7 +107,10 @@ class StopOnSignal(HookBase):
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Record a SIGTERM or SIGINT in the ``with`` block, instead of ending the process."""
-        former = {n: signal.signal(n, self._store) for n in (signal.SIGTERM, signal.SIGINT)}
+        # Python allows signal handlers only in the main thread.
+        is_main = threading.current_thread() is threading.main_thread()
+        numbers = (signal.SIGTERM, signal.SIGINT) if is_main else ()
+        former = {number: signal.signal(number, self._store) for number in numbers}
         try:
             yield
         finally:

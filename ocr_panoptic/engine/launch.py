@@ -8,10 +8,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from detectron2.config import CfgNode
+from detectron2.data import DatasetCatalog
 from detectron2.engine import launch as detectron2_launch
 from detectron2.utils import comm
 from torch.multiprocessing import ProcessExitedException
 
+from ocr_panoptic.data.catalog import Registration, register_again, registered_data
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.program import run_program
 
@@ -26,21 +29,23 @@ def launch(
     dist_url: str = "auto",
     *,
     args: Sequence[Any] = (),
-    device: str,
+    cfg: CfgNode,
     imports: Sequence[str] = (),
 ) -> Any:
     """
     Run ``main(*args)`` in every process; return the result (None if only child processes ran).
 
+    New processes know the data sets of this one.
+
     Args:
         num_gpus: number of processes on this machine; torchrun's own number replaces it.
         num_machines, machine_rank, dist_url: as for Detectron2's ``launch``.
-        device: device of the model; torchrun's processes use its kind, "cuda" or "cpu".
+        cfg: completed config, which names the device and the data sets.
         imports: modules that new processes import first.
     """
     gpus, env = torch.cuda.device_count(), os.environ
     if "TORCHELASTIC_RUN_ID" in env:  # torchrun has started this process
-        on_gpu = gpus > 0 and device != "cpu"
+        on_gpu = gpus > 0 and cfg.MODEL.DEVICE != "cpu"
         if on_gpu:
             torch.cuda.set_device(int(env["LOCAL_RANK"]))
         dist.init_process_group("nccl" if on_gpu else "gloo")
@@ -54,6 +59,8 @@ def launch(
             "torchrun can start several processes on a CPU: torchrun --nproc-per-node N -m "
             "ocr_panoptic ..."
         )
+    names = (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST)
+    data = registered_data(name for name in names if name in DatasetCatalog)
     try:
         return detectron2_launch(
             run_program,
@@ -61,15 +68,21 @@ def launch(
             num_machines,
             machine_rank,
             dist_url,
-            args=(_run_in_new_process, imports, main, *args),
+            args=(_run_in_new_process, imports, data, main, *args),
         )
     except ProcessExitedException as e:  # the process has reported its error
         raise SystemExit(e.exit_code if e.exit_code > 0 else 128 - e.exit_code) from e
 
 
-def _run_in_new_process(imports: Sequence[str], main: Callable[..., Any], *args: Any) -> Any:
+def _run_in_new_process(
+    imports: Sequence[str],
+    data: Sequence[Registration | str],
+    main: Callable[..., Any],
+    *args: Any,
+) -> Any:
     for name in imports:
         importlib.import_module(name)
+    register_again(data)
     return _run_and_leave(main, *args)
 
 

@@ -35,7 +35,7 @@ from ocr_panoptic.modeling.build import build_model
 from ocr_panoptic.predict.identity import check_classes_of, check_settings_of, identity_of_run
 from ocr_panoptic.predict.run_info import machine_name, run_info
 from ocr_panoptic.predict.segfix import refined_by_segfix
-from ocr_panoptic.predict.task import task_of
+from ocr_panoptic.predict.task import TASKS
 from ocr_panoptic.predict.trained_model import build_trained_model, deployed
 from ocr_panoptic.seeding import seed_generators
 
@@ -140,7 +140,7 @@ class ResumableTrainer(DefaultTrainer):
     def build_writers(self) -> list[EventWriter]:
         return [*super().build_writers(), *self.loggers]
 
-    def resume_or_load(self, resume: Resume | Start = True) -> None:
+    def resume_or_load(self, resume: Resume | Start = "auto") -> None:
         """
         Load the last checkpoint in OUTPUT_DIR if ``resume``, else the weights in MODEL.WEIGHTS.
 
@@ -148,7 +148,8 @@ class ResumableTrainer(DefaultTrainer):
         OUTPUT_DIR stays unchanged; otherwise the run's config and classes are written there.
 
         Args:
-            resume: whether to resume; or the start itself, if it has been found already.
+            resume: whether to resume, where True needs a checkpoint and "auto" does not; or the
+                start, if it has been found already.
         """
         cfg, checkpointer, start = self.cfg, self.checkpointer, resume
         if not isinstance(start, Start):
@@ -341,11 +342,13 @@ def start_summary(trainer: ResumableTrainer) -> str:
     examples = getattr(trainer.data_loader, "examples", None)  # only a TrainingStream has them
     images = len(examples.records) if examples else 0
     epochs = (solver.MAX_ITER - start) * solver.IMS_PER_BATCH / max(1, images)
+    task = TASKS.get(cfg.MODEL.META_ARCHITECTURE)  # None for a model that is not of this project
+    classes = f"; {task.classes(cfg)}" if task else ""
     context = "" if head in ("SemSegFPNHead", "SegFixHead") else f" with {cfg.MODEL.CONTEXT.NAME}"
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     return f"""Training starts at iteration {start} of {solver.MAX_ITER}
 data      {", ".join(cfg.DATASETS.TRAIN)} ({images} images), evaluated on \
-{", ".join(cfg.DATASETS.TEST) or "nothing"}; {task_of(cfg).classes(cfg)}
+{", ".join(cfg.DATASETS.TEST) or "nothing"}{classes}
 model     {cfg.MODEL.META_ARCHITECTURE}: {cfg.MODEL.BACKBONE.NAME}, {head}{context}; \
 {trained / 1e6:.1f} M trained parameters
 weights   {checkpointer.summary()}

@@ -3,6 +3,7 @@
 import itertools
 import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ SAME_NORM = ("BN", "SyncBN", "naiveSyncBN", "nnSyncBN", "FrozenBN")
 
 def identity_of_run(cfg: CfgNode) -> dict[str, Any]:
     """Return the settings and classes of a training run, to save in its checkpoints."""
-    metadata = MetadataCatalog.get(cfg.DATASETS.TRAIN[0]).as_dict()
+    names = cfg.DATASETS.TRAIN
+    metadata = MetadataCatalog.get(names[0]).as_dict() if names else {}
     classes = {key: _plain(metadata[key]) for key in CLASSES if key in metadata}
     return {"settings": cfg.dump(), "classes": classes if "stuff_classes" in classes else None}
 
@@ -118,11 +120,12 @@ def register_classes(start: Start) -> str:
     """Register a checkpoint's classes as a data set without images; return the data set's name."""
     name = f"classes of {start.weights}"
 
-    def no_records() -> list[dict]:
-        raise UserError(f"There are no images of the {name}: name data with --data FILE.")
-
-    register(name, Path(start.weights), no_records, dict(start.classes or {}))
+    register(name, Path(start.weights), partial(_no_records, name), dict(start.classes or {}))
     return name
+
+
+def _no_records(name: str) -> list[dict]:
+    raise UserError(f"There are no images of the {name}: name data with --data FILE.")
 
 
 def _plain(value: Any) -> Any:
