@@ -15,6 +15,7 @@ INSTALL = {  # packages that pip cannot install as a dependency on every machine
     "detectron2": "make install PYTHON=python in the repository of ocr_panoptic, or pip install "
     "--no-build-isolation git+https://github.com/facebookresearch/detectron2.git (after torch)",
 }
+ONE_VALUE = "Expected more than 1 value per channel"  # of PyTorch's batch norms
 MEMORY = (
     "There is too little memory{on} ({what}). Training needs less with a lower "
     "SOLVER.IMS_PER_BATCH, INPUT.MIN_SIZE_TRAIN or DATALOADER.NUM_WORKERS, prediction with "
@@ -54,6 +55,12 @@ def explained(error: BaseException) -> str:
         lines = [line for line in str(error).splitlines() if line.strip()]
         what = next((line for line in lines if NO_MEMORY.search(line)), "MemoryError")
         return MEMORY.format(what=what.strip()[:200], on=" on the GPU" * ("CUDA" in what))
+    if isinstance(error, ValueError) and ONE_VALUE in str(error):
+        return (
+            f"A batch norm cannot train: {error}. It sees one image with a map of one pixel. Give "
+            "each process more images (SOLVER.IMS_PER_BATCH) or larger ones (INPUT), or set a "
+            "norm that needs no batch, such as MODEL.OCR.NORM GN."
+        )
     if isinstance(error, OSError):
         file, why = error.filename, error.strerror or error
         return f"{os.fsdecode(file)!r}: {why}" if file is not None else str(error)

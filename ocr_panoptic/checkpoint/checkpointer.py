@@ -157,6 +157,12 @@ class SafeCheckpointer(DetectionCheckpointer):
     def has_checkpoint(self) -> bool:
         return bool(self.get_checkpoint_file())
 
+    def remove_numbered(self, kept: str) -> None:
+        """Remove a former run's numbered checkpoints, except the file ``kept``."""
+        for path in Path(self.save_dir).glob("*.pth"):
+            if NUMBERED.fullmatch(path.name) and path.resolve() != Path(kept).resolve():
+                path.unlink()
+
     def remove_unfinished(self) -> None:
         """Remove temporary files that killed processes have left in the checkpoint folder."""
         for path in Path(self.save_dir).glob(".*.tmp"):

@@ -118,6 +118,8 @@ class CommandParser(argparse.ArgumentParser):
             found.data, found.opts = data[:files], data[files:] + found.opts
             if not found.data:
                 self.error("argument --data: expected at least one file")
+        if getattr(found, "resume", False) and found.overwrite:
+            self.error("--resume continues a training and --overwrite starts anew: take one")
         return found, rest
 
     def add_data(self) -> None:

@@ -191,13 +191,13 @@ class Evaluation(hooks.EvalHook):
         best = self.best
         if not (best and self.patience) or done % self._period or done == self.trainer.max_iter:
             return
-        waited = (done - 1 - best.iteration) // self._period
+        waited = (done - 1 - best.iteration) // self._period  # since the start if there is no best
         # Only the main process, whose answer is the first, knows the best iteration.
-        if comm.all_gather(best.iteration >= 0 and waited >= self.patience)[0]:
+        if comm.all_gather(waited >= self.patience)[0]:
+            kept = f"{best.path} has the best, {best.value:g}, of iteration {best.iteration + 1}"
             logger.info(
                 f"TEST.PATIENCE ends the training: {best.metric} has not risen in {waited} "
-                f"evaluations. {best.path} has the best, {best.value:g}, of iteration "
-                f"{best.iteration + 1}"
+                f"evaluations. {kept if best.iteration >= 0 else 'It never had a value.'}"
             )
             raise EndedEarly
 

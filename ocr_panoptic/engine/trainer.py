@@ -30,7 +30,7 @@ from ocr_panoptic.data.training_stream import TrainingStream, run_seed
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.stored import evaluation_folder, write_evaluation
 from ocr_panoptic.formats.files import write_text
-from ocr_panoptic.formats.run_folder import CONFIG, write_classes, write_config
+from ocr_panoptic.formats.run_folder import CONFIG, set_former_aside, write_classes, write_config
 from ocr_panoptic.modeling.build import build_model
 from ocr_panoptic.predict.identity import check_classes_of, check_settings_of, identity_of_run
 from ocr_panoptic.predict.run_info import machine_name, run_info
@@ -171,23 +171,24 @@ class ResumableTrainer(DefaultTrainer):
             check_settings(cfg, record, strict=False)
             checkpointer.entries[RECORD] = settings_of(cfg, record)
         if comm.is_main_process():
-            self._begin_folder(is_new=start.progress is None)
+            self._begin_folder(start)
         if isinstance(self.data_loader, TrainingStream):  # other loaders start at the first image
             self.data_loader.seen = self._start_images
         for service in self.loggers:
             service.open(resumed=self.start_iter > 0)
         logger.info("%s", start_summary(self))
 
-    def _begin_folder(self, is_new: bool) -> None:
-        """Write the run's config and classes to OUTPUT_DIR, and end a former run there."""
-        cfg, checkpointer = self.cfg, self.checkpointer
-        former = newest_whole(cfg.OUTPUT_DIR) if is_new else ""
-        if former:
+    def _begin_folder(self, start: Start) -> None:
+        """Write the run's config and classes to OUTPUT_DIR; a new run first ends a former one."""
+        folder, checkpointer = self.cfg.OUTPUT_DIR, self.checkpointer
+        if not start.progress and newest_whole(folder):
             checkpointer.tag_last_checkpoint(NO_CHECKPOINT)
             if self.best:
                 self.best.path.unlink(missing_ok=True)
-        write_config(cfg.OUTPUT_DIR, self._unscaled.dump(), keep_former=bool(former))
-        write_classes(cfg.OUTPUT_DIR, self._identity["classes"])
+            checkpointer.remove_numbered(kept=start.weights)
+            set_former_aside(folder)
+        write_config(folder, self._unscaled.dump())
+        write_classes(folder, self._identity["classes"])
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that a resumed run needs besides the weights."""

@@ -3,7 +3,7 @@ Write and read the files of a training run in its ``OUTPUT_DIR``.
 
 config.yaml   config of the run; config.1.yaml ... are the configs of earlier runs
 classes.json  classes of the training data, as stored in each checkpoint
-metrics.json  Detectron2's training log, in JSON lines
+metrics.json  Detectron2's training log, in JSON lines; metrics.1.json ... are of earlier runs
 inference/    evaluations, which :mod:`ocr_panoptic.evaluation.stored` writes
 """
 
@@ -11,6 +11,7 @@ import itertools
 import json
 import logging
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,28 +22,31 @@ logger = logging.getLogger(__name__)
 
 CONFIG = "config.yaml"
 CLASSES = "classes.json"
+LOG = "metrics.json"
 
 
 def is_of_run(config_file: str) -> bool:
     """Return whether a config file is the config.yaml of a training or an evaluation."""
     path = Path(config_file)
-    return path.name == CONFIG and path.with_name("metrics.json").is_file()
+    return path.name == CONFIG and path.with_name(LOG).is_file()
 
 
-def write_config(output_dir: str | os.PathLike, text: str, *, keep_former: bool) -> None:
-    """
-    Write the config of a training run, in YAML.
+def set_former_aside(output_dir: str | os.PathLike) -> None:
+    """Move a former run's config and log to ``config.<n>.yaml`` and ``metrics.<n>.json``."""
+    files = [path for name in (CONFIG, LOG) if (path := Path(output_dir) / name).is_file()]
+    for number in itertools.count(1):
+        copies = [path.with_name(f"{path.stem}.{number}{path.suffix}") for path in files]
+        if not any(path.exists() for path in copies):
+            break
+    for path, copy in zip(files, copies, strict=True):
+        shutil.copyfile(path, copy)
+        os.truncate(path, 0)  # Detectron2's writer has opened the log, so it cannot be renamed
+        logger.warning("%s belongs to an earlier run: its content is now in %s", path, copy.name)
 
-    If ``keep_former`` is True, an existing config with different content is first renamed to
-    ``config.<n>.yaml``.
-    """
-    path = Path(output_dir) / CONFIG
-    if keep_former and path.is_file() and path.read_bytes() != text.encode():
-        names = (path.with_name(f"config.{number}.yaml") for number in itertools.count(1))
-        former = next(name for name in names if not name.exists())
-        path.rename(former)
-        logger.warning("%s belongs to an earlier run: it is now %s", path, former.name)
-    write_text(path, text)
+
+def write_config(output_dir: str | os.PathLike, text: str) -> None:
+    """Write the config of a training run, in YAML."""
+    write_text(Path(output_dir) / CONFIG, text)
 
 
 def write_classes(output_dir: str | os.PathLike, classes: Mapping[str, Any] | None) -> None:
@@ -58,7 +62,7 @@ def read_training_log(output_dir: str | os.PathLike) -> list[dict[str, float]]:
     already has, the later rows replace the earlier rows from this iteration on. The result is
     sorted by iteration. Damaged lines, for example from a killed process, are skipped.
     """
-    path = Path(output_dir) / "metrics.json"
+    path = Path(output_dir) / LOG
     rows: dict[int, dict[str, float]] = {}
     last = -1  # last iteration with losses; other lines may be out of order
     for line in path.read_bytes().splitlines() if path.is_file() else ():

@@ -69,6 +69,7 @@ def test_a_mistyped_word_gets_a_suggestion(capsys):
     assert "at the end" not in fails(capsys, "train", "--norm", "BN")  # eight keys end in NORM
     assert argument_parser().parse_args(["--num-g", "2"]).num_gpus == 2  # flags may be abbreviated
     assert argument_parser().parse_args(["--data", "a.yaml", "SEED=1"]).opts == ["SEED=1"]
+    assert "take one" in fails(capsys, "train", "--resume", "auto", "--overwrite")
     assert "--data: expected at least one file" in fails(capsys, "train", "--data", "SEED", "1")
 
 

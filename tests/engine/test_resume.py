@@ -208,6 +208,9 @@ def test_another_training_in_the_folder(interrupted, resume, short_args):
     resume("SOLVER.BASE_LR", 0.25, "TEST.BEST_CHECKPOINT", "sem_seg/mIoU", flag=False)
     assert "BASE_LR: 0.25" in config.read_text() and former.read_text() == first
     assert last.read_text() != file and not best.exists()
+    assert (interrupted / "metrics.1.json").read_text().count("total_loss") == 2
+    assert not (interrupted / "metrics.json").read_text()
+    assert {path.name for path in interrupted.glob("model_0*.pth")} == set()
     # If it is killed before its first checkpoint, the other training must not go on instead.
     with pytest.raises(FileNotFoundError, match="only those of an earlier"):
         resume()

@@ -1,5 +1,6 @@
 """A schedule that follows from the data, and training that ends when the metric stops rising."""
 
+import math
 import re
 
 import pytest
@@ -81,3 +82,9 @@ def test_a_training_ends_when_the_metric_stops_rising(run, tmp_path, caplog):
 def test_a_training_with_a_rising_metric_ends_as_planned(run, tmp_path):
     run([1, 0, 2, 1, 3, 4], "TEST.PATIENCE", 2)
     assert (tmp_path / "run/model_final.pth").exists()
+
+
+@pytest.mark.slow
+def test_a_metric_without_a_value_ends_the_patience(run, caplog):
+    run([math.nan, math.nan], "TEST.PATIENCE", 2)
+    assert "mIoU has not risen in 2 evaluations. It never had a value." in caplog.text
