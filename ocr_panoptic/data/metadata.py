@@ -81,22 +81,22 @@ class CompletedRecords:
     def _completed(self, record: dict) -> dict:
         record = {**record, "dataset_name": self.name}
         objects = record.get("annotations")
-        if not self.is_panoptic or "pan_seg_file_name" not in record:
-            return record
-        if self.labels is None and objects is not None:
+        is_laid_out = self.labels is None and objects is not None
+        if is_laid_out or not self.is_panoptic or "pan_seg_file_name" not in record:
             return record
         record.pop("sem_seg_file_name", None)
-        record["segments_info"] = [self._segment(segment) for segment in record["segments_info"]]
-        if objects and self.labels:  # masks and boxes that the data set gives
-            label = self.labels[True]
-            things = [{**thing, "category_id": label[thing["category_id"]]} for thing in objects]
-        else:
-            things = [
+        segments = [self._segment(segment) for segment in record["segments_info"]]
+        if objects is None:
+            objects = [
                 {"segment_id": s["id"], "category_id": s["category_id"], "iscrowd": s["iscrowd"]}
-                for s in record["segments_info"]
+                for s in segments
                 if s["isthing"]
             ]
-        return {**record, "annotations": things}
+        elif self.labels:  # masks and boxes that the data set gives
+            label = self.labels[True]
+            objects = [{**a, "category_id": label[a["category_id"]]} for a in objects]
+        # As in Detectron2, the JSON may list a segment that has no pixel in the PNG.
+        return {**record, "segments_info": segments, "annotations": objects, "hides_segments": True}
 
     def _segment(self, segment: dict) -> dict:
         label, isthing = segment["category_id"], segment.get("isthing")
@@ -129,6 +129,7 @@ def complete_data_set(name: str) -> None:
     if kind == PANOPTIC and not _is_laid_out(original):
         layout, labels = panoptic_layout(name, original)
         values |= {**layout, _ORIGINAL: original}
+    values |= {"hides_segments": True} if kind == PANOPTIC else {}
     vars(metadata).update(with_defaults(values))
     DatasetCatalog.remove(name)
     DatasetCatalog.register(name, CompletedRecords(name, load, kind == PANOPTIC, labels))

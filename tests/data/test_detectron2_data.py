@@ -5,6 +5,7 @@ The weights and the metrics equal those of the same scenes in a data file.
 """
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -90,18 +91,14 @@ def derived_files(root: Path, split: str, folder: Path) -> tuple[Path, Path]:
     return labels_folder, folder / f"{split}.json"
 
 
-def register_standard(root: Path, split: str, folder: Path) -> str:
-    paths = [str(root / "tiny/raw" / split / part) for part in ("images", "panoptic")]
+def register_standard(root: Path, split: str, folder: Path, make=standard_metadata) -> str:
+    paths = [str(root / "tiny/raw" / split / name) for name in ("images", "panoptic")]
     json_file = str(root / "tiny/raw" / split / "panoptic.json")
-    register_coco_panoptic(f"theirs_{split}", standard_metadata(root), *paths, json_file)
+    register_coco_panoptic(f"theirs_{split}", make(root), *paths, json_file)
     return f"theirs_{split}"
 
 
-def register_things_first(root: Path, split: str, folder: Path) -> str:
-    paths = [str(root / "tiny/raw" / split / part) for part in ("images", "panoptic")]
-    json_file = str(root / "tiny/raw" / split / "panoptic.json")
-    register_coco_panoptic(f"theirs_{split}", separated_metadata(root), *paths, json_file)
-    return f"theirs_{split}"
+register_things_first = partial(register_standard, make=separated_metadata)
 
 
 def register_separated(root: Path, split: str, folder: Path) -> str:
@@ -156,12 +153,10 @@ def register_semantic(root: Path, split: str, folder: Path, ignored: int, **meta
     return f"theirs_{split}"
 
 
-def register_sem_seg_tutorial(root: Path, split: str, folder: Path) -> str:
-    return register_semantic(root, split, folder, 255)
-
-
-def register_sem_seg_builtin(root: Path, split: str, folder: Path) -> str:
-    return register_semantic(root, split, folder, 11, ignore_label=11, evaluator_type="sem_seg")
+register_sem_seg_tutorial = partial(register_semantic, ignored=255)
+register_sem_seg_builtin = partial(
+    register_semantic, ignored=11, ignore_label=11, evaluator_type="sem_seg"
+)
 
 
 def run_of(config: Path, names: list[str], output: Path) -> tuple[dict, dict]:
