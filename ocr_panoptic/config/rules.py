@@ -10,6 +10,16 @@ if TYPE_CHECKING:
     from detectron2.config import CfgNode
 
 
+# Name of a context scheme, in MODEL.CONTEXT.NAME -> (class, {argument of its constructor: config
+# key}). modeling/context.py fills the table; here it can be read without importing PyTorch.
+CONTEXT_SCHEMES: dict[str, tuple[type[Any], dict[str, str]]] = {}
+
+
+def schemes_reading(key: str) -> tuple[str, ...]:
+    """Return the names of the context schemes that depend on a config key."""
+    return tuple(n for n, (_, arguments) in CONTEXT_SCHEMES.items() if key in arguments.values())
+
+
 class Condition(NamedTuple):
     """A condition on the config's other settings that must hold for a key to be read."""
 

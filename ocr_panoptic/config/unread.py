@@ -5,11 +5,10 @@ import logging
 from detectron2.config import CfgNode
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.modeling.context import schemes_reading
 
 from .files import default_config, quoted
 from .keys import KEYS, SCHEME, Key
-from .rules import Condition, value_of, when
+from .rules import Condition, schemes_reading, value_of, when
 
 logger = logging.getLogger(__name__)
 

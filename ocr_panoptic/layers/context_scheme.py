@@ -28,6 +28,8 @@ class ContextScheme(nn.Module):
         dropout: probability of dropping an output channel in training; subclasses apply
             ``self.dropout`` to their output.
         negative_slope: slope of every ReLU for negative values.
+        recompute: whether the backward pass recomputes activations to save memory, in schemes that
+            use :func:`.run_part`.
 
     Attributes:
         out_channels: number of output channels, O.
@@ -39,15 +41,12 @@ class ContextScheme(nn.Module):
         needs_truth: whether m instead holds one-hot ground truth, at inference too (GT-OCR).
         adds_logits: whether m also holds the coarse logits, after the ground truth, as channels K
             to 2K - 1.
-        recompute: whether the backward pass recomputes activations to save memory (see
-            :func:`.run_part`); the head sets this attribute.
     """
 
     takes_features = False
     uses_regions = False
     needs_truth = False
     adds_logits = False
-    recompute = False
 
     def __init__(
         self,
@@ -56,8 +55,10 @@ class ContextScheme(nn.Module):
         norm: str = "SyncBN",
         dropout: float = 0.05,
         negative_slope: float = 0.0,
+        recompute: bool = False,
     ):
         super().__init__()
+        self.recompute = recompute
         self.out_channels = out_channels
         self.conv_norm_relu = partial(ConvNormReLU, norm=norm, negative_slope=negative_slope)
         self.dropout = nn.Dropout2d(dropout)

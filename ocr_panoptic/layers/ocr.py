@@ -103,6 +103,12 @@ class RegionContext(ContextScheme):
 
     uses_regions = True
 
+    def __init_subclass__(cls, **kwargs: Any):
+        """Make the whole map one band if the subclass only defines its own :meth:`forward`."""
+        super().__init_subclass__(**kwargs)
+        if "forward" in vars(cls) and "in_bands" not in vars(cls):
+            cls.in_bands = ContextScheme.in_bands  # type: ignore[method-assign]
+
     def __init__(
         self,
         in_channels: int = 512,
@@ -163,7 +169,7 @@ class RegionContext(ContextScheme):
         region representations, so bands are computed one at a time to save memory. Otherwise, the
         whole map is one band.
         """
-        if type(self).forward is not RegionContext.forward or not self._by_bands():
+        if not self._by_bands():
             yield self(x, m)
             return
         f, extra = gather_regions(x, m), self.extra_term(x)

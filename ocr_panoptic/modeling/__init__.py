@@ -1,6 +1,5 @@
 # The imports register heads, backbones and architectures with Detectron2, and hrnet2x_w20 with
-# timm. They also register the context schemes and losses.
-from . import context_schemes, other_losses
+# timm, and the context schemes.
 from .build import build_model
 from .context_head import ContextSemSegHead
 from .dilated_resnet import build_dilated_resnet_backbone

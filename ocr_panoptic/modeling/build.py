@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers.sync_norms import fit_sync_norms
 
-from .features import check_features
 from .panoptic_merge import MergeRules, rules_of_config
+from .refined_head import check_features
 
 
 def build_model(cfg: CfgNode) -> nn.Module:

@@ -8,12 +8,18 @@ from detectron2.modeling import SEM_SEG_HEADS_REGISTRY
 from torch import Tensor, nn
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.layers.context_scheme import ContextScheme
+from ocr_panoptic.layers.context_scheme import ContextScheme, run_part
 from ocr_panoptic.layers.conv import ConvNormReLU
 from ocr_panoptic.layers.scale_attention import ScaleAttention
 
-from .features import check_features, count_channels, finest_first, join_features
-from .refined_head import RefinedHead, refinement_arguments
+from .refined_head import (
+    RefinedHead,
+    check_features,
+    count_channels,
+    finest_first,
+    join_features,
+    refinement_arguments,
+)
 
 
 @SEM_SEG_HEADS_REGISTRY.register()
@@ -41,8 +47,8 @@ class ContextSemSegHead(RefinedHead):
         region_supervision: whether the coarse prediction, which has a loss, serves as soft object
             regions. If False (the paper's ablation), a second branch predicts the regions without
             a loss, and the coarse loss is only an auxiliary loss.
-        attention_channels: number of hidden channels in the scale attention; 0 for no scale
-            attention.
+        attention_channels: number of hidden channels in the scale attention, which predicts the
+            weight of the head's logits at each pixel (see :meth:`maps`); 0 for no scale attention.
     """
 
     @configurable
@@ -121,6 +127,20 @@ class ContextSemSegHead(RefinedHead):
             "attention_channels": cfg.MODEL.OCR.KEY_CHANNELS if cfg.MODEL.HMSA.ENABLED else 0,
             **refinement_arguments(cfg, count_channels(input_shape, head.IN_FEATURES)),
         }
+
+    def maps(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """
+        Return coarse logits [N, K, h', w'], final logits [N, K, h, w], and the scale attention.
+
+        The attention is [N, 1, h, w] in (0, 1); only a head with ``attention_channels`` has it.
+        """
+        coarse, x, regions = run_part(self, self.prepare, features)
+        refined, attention = run_part(self, self._refine_and_attend, x, regions)
+        return coarse, self.with_coarse(refined, coarse), attention
+
+    def _refine_and_attend(self, x: Tensor, regions: Tensor) -> tuple[Tensor, Tensor]:
+        z = self.context(x, regions)  # not in bands: the attention's 3x3 kernels cross band borders
+        return self.refined_predictor(z), self.scale_attention(z)
 
     def representations(self, features: dict[str, Tensor]) -> tuple[Tensor | None, Tensor]:
         """

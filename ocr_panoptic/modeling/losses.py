@@ -16,6 +16,8 @@ from torch import Tensor, nn
 
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers.bands import pixel_cross_entropy
+from ocr_panoptic.layers.class_losses import binary_cross_entropy, dice_loss, lovasz_softmax
+from ocr_panoptic.layers.rmi import region_mutual_information
 
 # Arguments: logits [N, K, h, w], labels [N, H, W], ignored label, class weights, align_corners.
 Loss = Callable[..., Tensor]
@@ -184,5 +186,12 @@ def _terms(key: str, losses: str) -> tuple[tuple[float, str], ...]:
     return tuple(terms)
 
 
-# Losses by name in MODEL.SEM_SEG_HEAD.LOSS_TYPE and COARSE_LOSS_TYPE; other_losses.py adds more.
-LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy, "ohem": hard_cross_entropy}
+# Losses by name in MODEL.SEM_SEG_HEAD.LOSS_TYPE and COARSE_LOSS_TYPE.
+LOSSES: dict[str, Loss] = {
+    "cross_entropy": cross_entropy,
+    "ohem": hard_cross_entropy,
+    "binary_cross_entropy": binary_cross_entropy,
+    "dice": dice_loss,
+    "lovasz": lovasz_softmax,
+    "rmi": region_mutual_information,
+}

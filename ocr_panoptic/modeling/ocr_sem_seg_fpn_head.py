@@ -13,8 +13,7 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers.context_scheme import ContextScheme
 from ocr_panoptic.layers.resize import resize
 
-from .features import check_features
-from .refined_head import RefinedHead, refinement_arguments
+from .refined_head import RefinedHead, check_features, refinement_arguments
 
 
 @SEM_SEG_HEADS_REGISTRY.register()

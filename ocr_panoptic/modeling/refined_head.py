@@ -1,15 +1,18 @@
 """
-The base class of the semantic heads: coarse prediction, context scheme, refined prediction.
+The base class of the semantic heads, and what they do with the backbone's features.
+
+A head has a coarse prediction, a context scheme, and a refined prediction.
 
 Shape shorthand: N images; K classes (and object regions); H, W padded input size; h', w' size of
 the features for the coarse prediction; h, w size of the pixel representations.
 """
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from detectron2.config import CfgNode
-from detectron2.layers import Conv2d
+from detectron2.layers import Conv2d, ShapeSpec
 from torch import Tensor, nn
 
 from ocr_panoptic.errors import UserError
@@ -48,8 +51,6 @@ class RefinedHead(nn.Module):
     Attributes:
         bottleneck: 3x3 convolution to pixel representations; the identity for a context scheme that
             reads the backbone's features directly.
-        scale_attention: in multi-scale attention, module that predicts the weight of the head's
-            logits at each pixel; otherwise None.
     """
 
     coarse_predictor: Conv2d
@@ -98,12 +99,11 @@ class RefinedHead(nn.Module):
         if residual:
             nn.init.zeros_(self.refined_predictor.weight)
             nn.init.zeros_(self.refined_predictor.bias)
-        self.scale_attention: nn.Module | None = None
         self.criterion = criterion
         self.common_stride = common_stride
         self.residual = residual
         self.align_corners = align_corners
-        self.recompute = context.recompute = recompute
+        self.recompute = recompute
 
     def representations(self, features: dict[str, Tensor]) -> tuple[Tensor | None, Tensor]:
         """
@@ -139,21 +139,10 @@ class RefinedHead(nn.Module):
         self, features: dict[str, Tensor], targets: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return coarse logits [N, K, h', w'] and final logits [N, K, h, w]."""
-        return self.maps(features, targets)[:2]
-
-    def maps(
-        self, features: dict[str, Tensor], targets: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """
-        Return coarse logits [N, K, h', w'], final logits [N, K, h, w], and the scale attention.
-
-        The attention is [N, 1, h, w] in (0, 1), or None in a head for one scale. ``features`` holds
-        the backbone's features by name, ``targets`` the labels, int64 [N, H, W].
-        """
         truth = targets if self.context.needs_truth else None
         coarse, x, regions = run_part(self, self.prepare, features, truth)
-        refined, attention = run_part(self, self._refine, x, regions)
-        return coarse, self.with_coarse(refined, coarse), attention
+        refined = run_part(self, self._refine, x, regions)
+        return coarse, self.with_coarse(refined, coarse)
 
     def with_coarse(self, refined: Tensor, coarse: Tensor) -> Tensor:
         """
@@ -198,12 +187,11 @@ class RefinedHead(nn.Module):
                 regions = torch.cat([regions, logits.to(x)], dim=1)
         return coarse, x, regions
 
-    def _refine(self, x: Tensor, regions: Tensor) -> tuple[Tensor, Tensor | None]:
-        if self.scale_attention is None:
-            logits = [self.refined_predictor(z) for z in self.context.in_bands(x, regions)]
-            return torch.cat(logits, dim=2) if len(logits) > 1 else logits[0], None
-        z = self.context(x, regions)  # not in bands: the attention's 3x3 kernels cross band borders
-        return self.refined_predictor(z), self.scale_attention(z)
+    def _refine(self, x: Tensor, regions: Tensor) -> Tensor:
+        if self.training:
+            return self.refined_predictor(self.context(x, regions))
+        logits = [self.refined_predictor(z) for z in self.context.in_bands(x, regions)]
+        return torch.cat(logits, dim=2) if len(logits) > 1 else logits[0]
 
     def losses(self, predictions: tuple[Tensor, Tensor], targets: Tensor) -> dict[str, Tensor]:
         """Return the losses of the (coarse, final) logits for int64 labels [N, H, W]."""
@@ -223,3 +211,24 @@ def refinement_arguments(cfg: CfgNode, feature_channels: int) -> dict[str, Any]:
         "region_supervision": cfg.MODEL.OCR.REGION_SUPERVISION,
         "recompute": cfg.MODEL.OCR.RECOMPUTE,
     }
+
+
+def count_channels(input_shape: dict[str, ShapeSpec], names: list[str]) -> int:
+    return sum(input_shape[name].channels for name in names)
+
+
+def finest_first(names: list[str], input_shape: dict[str, ShapeSpec]) -> list[str]:
+    return sorted(names, key=lambda name: input_shape[name].stride)
+
+
+def join_features(features: dict[str, Tensor], names: list[str], align_corners: bool) -> Tensor:
+    """Resize the named features [N, C, h, w] to the size of the first, and join their channels."""
+    size = features[names[0]].shape[2:]
+    resized = [resize(features[name], size, align_corners) for name in names]
+    return resized[0] if len(resized) == 1 else torch.cat(resized, dim=1)
+
+
+def check_features(key: str, names: Sequence[str], known: Iterable[str]) -> None:
+    """Raise UserError if a config key lists no feature, or a feature that the backbone lacks."""
+    if not names or not {*names} <= {*known}:
+        raise UserError(f"{key} is {list(names)}, and the backbone has {', '.join(known)}")

@@ -11,7 +11,7 @@ from ocr_panoptic.formats.offsets import DIRECTIONS, IGNORED, split_offset_label
 from ocr_panoptic.layers.class_losses import rarity_weighted_cross_entropy
 from ocr_panoptic.layers.conv import ConvNormReLU
 from ocr_panoptic.layers.resize import resize
-from ocr_panoptic.modeling.features import (
+from ocr_panoptic.modeling.refined_head import (
     check_features,
     count_channels,
     finest_first,

@@ -87,3 +87,16 @@ def test_bands_and_layouts_do_not_change_the_result(monkeypatch, norm, memory_fo
     assert len(bands) == (1 if norm == "GN" else 4)  # a group norm sees all pixels
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     assert found.is_contiguous(memory_format=memory_format)
+
+
+def test_a_subclass_with_its_own_forward_is_not_split(monkeypatch):
+    class Doubled(OCR):
+        def forward(self, x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+            return 2 * super().forward(x, m)
+
+    monkeypatch.setattr("ocr_panoptic.layers.ocr.PIXELS_OF_BAND", 10)
+    layer = Doubled(32, 32, 64, norm="BN").eval()
+    x, m = torch.randn(1, 32, 7, 5), torch.randn(1, 6, 7, 5)
+    with torch.no_grad():
+        (found,) = layer.in_bands(x, m)
+        assert torch.equal(found, layer(x, m))

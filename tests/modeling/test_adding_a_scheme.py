@@ -12,7 +12,7 @@ from detectron2.modeling import build_model
 
 from ocr_panoptic import layers
 from ocr_panoptic.layers import ContextScheme
-from ocr_panoptic.modeling import context_schemes as registry
+from ocr_panoptic.modeling import context as registry
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context, context_class
 from support.segmentors import make_batch, make_cfg
 

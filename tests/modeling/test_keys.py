@@ -12,10 +12,9 @@ from detectron2.layers import ShapeSpec
 from detectron2.modeling import build_model
 
 from ocr_panoptic.config.keys import KEYS, SCHEME, THEIRS, Key
-from ocr_panoptic.config.rules import value_of
+from ocr_panoptic.config.rules import schemes_reading, value_of
 from ocr_panoptic.config.unread import check_unread_keys, conditions
 from ocr_panoptic.modeling import OCRSemSegFPNHead
-from ocr_panoptic.modeling.context import schemes_reading
 from ocr_panoptic.modeling.losses import LOSSES
 from support.loaded_configs import load
 from support.segmentors import (
