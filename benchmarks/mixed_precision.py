@@ -15,10 +15,9 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from detectron2.modeling import build_model
 from detectron2.utils.events import EventStorage
 from tabulate import tabulate
-
-from ocr_panoptic.modeling import build_model
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ocr_panoptic.config.files import load_config

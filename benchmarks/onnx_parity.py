@@ -29,13 +29,14 @@ from detectron2.modeling import build_model
 from tabulate import tabulate
 from torch import Tensor, nn
 
+from ocr_panoptic.modeling.inference_model import semantic_logits
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from ocr_panoptic.config.files import load_config
 from ocr_panoptic.modeling import deploy
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
 from ocr_panoptic.predict.run_info import machine_name
-from ocr_panoptic.predict.task import task_of
 from ocr_panoptic.program import run_program
 from ocr_panoptic.workbench.converting.convert import convert_weights
 from ocr_panoptic.workbench.exporting.graphs import build_graph
@@ -160,7 +161,7 @@ def compare(name: str, cfg: CfgNode, model: nn.Module) -> list[dict]:
         rows = check_parity(
             deploy(model, optimize=False),
             Model(path, threads=torch.get_num_threads()),
-            lambda network, inputs: final(task_of(cfg).semantic_logits(network, inputs)),
+            lambda network, inputs: final(semantic_logits(network, inputs)),
             cfg.INPUT.FORMAT,
             RESIZE,
             SIZES,

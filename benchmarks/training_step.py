@@ -35,7 +35,7 @@ import torch
 import torch.distributed as dist
 from detectron2.config import CfgNode
 from detectron2.engine import DefaultTrainer, HookBase
-from detectron2.modeling import build_model as detectron2_model
+from detectron2.modeling import build_model
 from detectron2.structures import BitMasks, Boxes, Instances
 from detectron2.utils.events import EventStorage
 from tabulate import tabulate
@@ -49,7 +49,6 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ocr_panoptic.config.files import load_config
 from ocr_panoptic.layers import bands
-from ocr_panoptic.modeling import build_model
 from ocr_panoptic.predict.run_info import machine_name
 from train_net import Trainer
 
@@ -66,6 +65,10 @@ PANOPTIC = {
     "Panoptic-FPN R-50 + OCR": "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x",
 }
 COCO = ("MODEL.SEM_SEG_HEAD.NUM_CLASSES", 54, "MODEL.ROI_HEADS.NUM_CLASSES", 80)
+DETECTRON2 = (
+    *("MODEL.META_ARCHITECTURE", "PanopticFPN", "MODEL.ROI_HEADS.NAME", "StandardROIHeads"),
+    *("MODEL.ROI_MASK_HEAD.NAME", "MaskRCNNConvUpsampleHead"),
+)
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "unique")
 INDEXING = ("index", "index_put", "index_put_")  # they wait only if an index is a boolean mask
 # Operations without a kernel, besides views: allocations, and queries of a fake tensor.
@@ -135,15 +138,16 @@ def forward_on_a_gpu(config: str, opts: tuple, examples: list[dict], ours: bool)
     In a panoptic model, the count stops when the CPU first waits for a value from the GPU; all
     copies are done by then.
     """
-    make = build_model if ours else detectron2_model
-    make(load(config, *opts, "MODEL.DEVICE", "cpu"))  # for the setup that timm does only once
+    build_model(
+        load(config, *opts, "MODEL.DEVICE", "cpu")
+    )  # for the setup that timm does only once
     cfg, counted = load(config, *opts, "MODEL.DEVICE", "cuda"), Counted("cuda")
     if ours:  # as in training: no copy makes the CPU wait
         copied = partial(Tensor.to, device=torch.device("cuda"), non_blocking=True)
     env = ShapeEnv(allow_dynamic_output_shape_ops=True, allow_scalar_outputs=True)
     with FakeTensorMode(shape_env=env, allow_non_fake_inputs=True):
         with torch.device("cuda"), patch.object(nn.Module, "to", lambda model, *_: model):
-            model = make(cfg).train()
+            model = build_model(cfg).train()
         with kernels_of_synchronised_norms(counted), counted, EventStorage():
             try:
                 model([tree_map_only(Tensor, copied, e) if ours else e for e in examples])
@@ -251,7 +255,10 @@ def steps() -> Iterator[tuple[str, Counted, Counted, float]]:
     for title, config in PANOPTIC.items():
         small, large = ([example(size, 54, 5)] * 2 for size in ((96, 128), (800, 1216)))
         if "OCR" not in title:
-            yield f"{title}, all Detectron2's", *measured(config, COCO, small, large, False)
+            yield (
+                f"{title}, all Detectron2's",
+                *measured(config, (*COCO, *DETECTRON2), small, large, False),
+            )
         yield title, *measured(config, COCO, small, large, True)
 
 

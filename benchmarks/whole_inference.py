@@ -33,7 +33,7 @@ import detectron2.modeling.meta_arch.panoptic_fpn as detectron2_panoptic
 import torch
 import torch.nn.functional as F
 from detectron2.config import CfgNode
-from detectron2.modeling import build_model as detectron2_model
+from detectron2.modeling import build_model
 from tabulate import tabulate
 from torch import Tensor, nn
 
@@ -43,7 +43,7 @@ from ocr_layer import TranscribedOCR
 
 from ocr_panoptic.config.files import load_config
 from ocr_panoptic.layers import ConvNormReLU, ocr
-from ocr_panoptic.modeling import build_model, deploy, inference_model, inference_output
+from ocr_panoptic.modeling import deploy, inference_model, inference_output
 from ocr_panoptic.modeling.context_head import ContextSemSegHead
 from ocr_panoptic.modeling.inference_output import InferenceOutput
 from ocr_panoptic.predict.run_info import machine_name
@@ -155,7 +155,10 @@ def panoptic_ways(args: argparse.Namespace) -> dict[str, Way]:
     opts += ["MODEL.ROI_HEADS.NUM_CLASSES", 80, "MODEL.SEM_SEG_HEAD.NUM_CLASSES", 54]
     folder = "COCO-PanopticSegmentation"
     torch.manual_seed(0)
-    plain = detectron2_model(load(f"{folder}/panoptic_fpn_R_50_3x.yaml", args.device, *opts)).eval()
+    names = ["MODEL.META_ARCHITECTURE", "PanopticFPN", "MODEL.ROI_HEADS.NAME", "StandardROIHeads"]
+    names += ["MODEL.ROI_MASK_HEAD.NAME", "MaskRCNNConvUpsampleHead"]
+    cfg = load(f"{folder}/panoptic_fpn_R_50_3x.yaml", args.device, *opts, *names)
+    plain = build_model(cfg).eval()
     cfg = load(f"{folder}/panoptic_fpn_ocr_R_50_3x.yaml", args.device, *opts)
     ours = build_model(cfg).eval()
     ours.load_state_dict(plain.state_dict(), strict=False)

@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 import torch
 from detectron2.config import CfgNode
+from detectron2.modeling import META_ARCH_REGISTRY
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -21,7 +22,6 @@ from torch.utils.flop_counter import flop_registry
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ocr_panoptic.layers import bands
-from ocr_panoptic.modeling.build import build_network
 
 MOMENTA = {"SGD": 1, "AdamW": 2}  # SOLVER.OPTIMIZER -> tensors kept for each parameter
 
@@ -122,7 +122,7 @@ def count_training_memory(
     """
     # Built outside the mode, because timm's ConvNeXt reads values of its own tensors.
     with torch.device("meta"):
-        model = build_network(cfg).train()
+        model = META_ARCH_REGISTRY.get(cfg.MODEL.META_ARCHITECTURE)(cfg).train()
     with counting() as allocated:
         model.to_empty(device="cpu")
         parameters = list(model.parameters())

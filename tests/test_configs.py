@@ -17,13 +17,15 @@ from detectron2.solver import build_optimizer
 from detectron2.utils.events import EventStorage
 from torch import nn
 
+from ocr_panoptic import add_ocr_config
+from ocr_panoptic.config.files import CLASS_KEYS, EXACT
 from ocr_panoptic.config.rules import value_of
 from ocr_panoptic.data.published.splits import NAMED_SPLITS
 from ocr_panoptic.formats.files import read_yaml
 from ocr_panoptic.modeling import ContextSemSegHead, deploy
 from ocr_panoptic.predict.complete import complete_config, complete_schedule
 from support.loaded_configs import NAMES, RESOLVED, default_config, differences, load, resolved
-from support.tiny_runs import ROOT
+from support.tiny_runs import CONFIGS, ROOT
 from train_net import Trainer
 
 COCO = "COCO-PanopticSegmentation"
@@ -55,6 +57,16 @@ def test_numbers_of_the_publications(pattern, expected):
         assert {k: [*v] if isinstance(v, tuple) else v for k, v in found.items()} == expected, name
 
 
+def test_detectron2_reads_every_config():
+    """Detectron2's functions alone read the files, and also those that others include."""
+    for file in CONFIGS.rglob("*.yaml"):
+        cfg = get_cfg()
+        add_ocr_config(cfg)
+        cfg.merge_from_file(str(file))
+        name = file.relative_to(CONFIGS).with_suffix("").as_posix()
+        assert name not in NAMES or cfg == load(name), name
+
+
 def test_each_config_has_a_folder_and_the_schedule_of_its_name():
     for name in NAMES:
         solver = load(name).SOLVER
@@ -82,7 +94,8 @@ def test_baselines_equal_detectron2s(name):
     added = {key for key, (_, d2) in differences(default_config(), get_cfg()).items() if d2 is None}
     found = differences(load(f"{COCO}/panoptic_fpn_{name}"), theirs)
     free = {"MODEL.DEVICE", "OUTPUT_DIR", "SOLVER.CHECKPOINT_PERIOD"}  # they change no result
-    assert set(found) - added <= free
+    assert set(found) - added - {*CLASS_KEYS} <= free
+    assert {found[key] for key in CLASS_KEYS} == {(ours, theirs) for theirs, ours in EXACT.items()}
 
 
 TABLES = (ROOT / "docs/paper_tables.md").read_text()
@@ -189,7 +202,11 @@ STRIDES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_builds(name, builder, monkeypatch):
-    """For 2 images of 128 x 192 pixels without values, logits have the expected sizes."""
+    """
+    Detectron2 builds the classes that the config names.
+
+    For 2 images of 128 x 192 pixels without values, logits have the expected sizes.
+    """
     cfg = load(name).clone()
     cfg.defrost()
     monkeypatch.setitem(complete_schedule.__globals__, "training_records", lambda cfg: range(1000))
@@ -210,6 +227,13 @@ def test_builds(name, builder, monkeypatch):
         truth = torch.zeros(2, 128, 192, dtype=torch.int64)  # for GT-OCR
         logits = head.layers(*[features, truth][: 1 + isinstance(head, ContextSemSegHead)])
         deploy(model, "bfloat16")  # deploys all layers of a config
+    m, built = cfg.MODEL, [model, head]
+    named = [m.META_ARCHITECTURE, m.SEM_SEG_HEAD.NAME]
+    if is_panoptic := hasattr(model, "roi_heads"):
+        built += [model.roi_heads, model.roi_heads.mask_head]
+        named += [m.ROI_HEADS.NAME, m.ROI_MASK_HEAD.NAME]
+    assert [type(part).__name__ for part in built] == named
+    assert is_panoptic == (m.META_ARCHITECTURE == "PanopticSegmentor")
     classes = [cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES] * (1 + is_refined(cfg))
     classes = [2, 8] if is_segfix(cfg) else classes
     told = re.search(r"_[sd](\d+)", name)

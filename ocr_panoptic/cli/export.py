@@ -108,6 +108,7 @@ def _export(
 
     from ocr_panoptic.config.files import overrides_of
     from ocr_panoptic.formats.files import check_output_folder
+    from ocr_panoptic.modeling.inference_model import semantic_logits
     from ocr_panoptic.predict.run_info import run_info
     from ocr_panoptic.predict.single_image import class_metadata
     from ocr_panoptic.predict.task import task_of
@@ -117,7 +118,7 @@ def _export(
     # Export the unoptimized model in float32, since onnxruntime optimizes it again.
     plain = {"TEST.OPTIMIZED": False, "TEST.PRECISION": "float32", "MODEL.DEVICE": "cpu"}
     cfg, start = trained_model(run, weights, {**overrides_of(opts), **plain})
-    metadata, task = class_metadata(cfg), task_of(cfg)
+    metadata = class_metadata(cfg)
     # Imported before the model is built, so that a missing package is reported at once.
     from ocr_panoptic.workbench.exporting import describe, export_onnx
 
@@ -127,9 +128,10 @@ def _export(
     made = {key: info[key] for key in kept}
 
     def logits(network: Any, inputs: list[dict]) -> Any:
-        predicted = task.semantic_logits(network, inputs)
+        predicted = semantic_logits(network, inputs)
         return predicted[1] if isinstance(predicted, tuple) else predicted  # (coarse, refined)
 
-    description, resize = describe(model.network, metadata, made), task.test_augmentation(cfg)
+    description = describe(model.network, metadata, made)
+    resize = task_of(cfg).test_augmentation(cfg)
     rows = export_onnx(model, cfg.INPUT.FORMAT, resize, description, output, logits, precision)
     return tabulate(rows, headers="keys", tablefmt="github", floatfmt=".2g")

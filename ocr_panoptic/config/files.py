@@ -31,10 +31,16 @@ FOLDER = _INSTALLED if _INSTALLED.is_dir() else Path(__file__).parents[2] / "con
 SUFFIX = ".yaml"
 WEIGHTS = (".pth", ".pkl", ".safetensors", ".onnx")
 _NUMBER = re.compile(r"[+-]?(\d+|inf|infinity|nan)", re.IGNORECASE)
-
 # Values of config keys by full name. As in Detectron2's command line, a string is parsed like a
 # Python value, so a string that must stay one has quotes of its own (see quoted()).
 Overrides = Mapping[str, Any]
+# Classes of Detectron2 -> subclasses with the same parameters and the same results in float32.
+EXACT = {
+    "PanopticFPN": "PanopticSegmentor",
+    "StandardROIHeads": "ExactROIHeads",
+    "MaskRCNNConvUpsampleHead": "ExactMaskHead",
+}
+CLASS_KEYS = ("MODEL.META_ARCHITECTURE", "MODEL.ROI_HEADS.NAME", "MODEL.ROI_MASK_HEAD.NAME")
 
 
 def config_names() -> list[str]:
@@ -154,12 +160,26 @@ def merge_overrides(cfg: "CfgNode", overrides: Overrides) -> None:
     cfg.OUTPUT_DIR, cfg.MODEL.WEIGHTS = map(os.path.expanduser, (cfg.OUTPUT_DIR, cfg.MODEL.WEIGHTS))
 
 
+def named_as_built(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """
+    Return a run's config, by key, with the names of the classes that the run was built from.
+
+    An earlier version built :data:`EXACT` classes where a config named Detectron2's classes. Only
+    a config that a run has written has the keys of all architectures; other configs are unchanged.
+    """
+    is_earlier = "MODEL.SEGFIX.CHANNELS" in values and "OCR_VERSION" not in values
+    if not is_earlier or values.get("MODEL.META_ARCHITECTURE") != "PanopticFPN":
+        return values
+    return {**values, **{key: EXACT.get(values[key], values[key]) for key in CLASS_KEYS}}
+
+
 def _merge_settings(cfg: "CfgNode", settings: Mapping[str, Any]) -> None:
     """Merge a checkpoint's settings; skip unknown keys with a warning."""
     known = values_by_key(cfg)
     if foreign := [key for key in settings if key not in known]:
         logger.warning("The checkpoint's keys of another version are left out: %s", foreign)
-    _merge(cfg, {k: v for k, v in settings.items() if k in known}, " in the checkpoint")
+    own = {key: value for key, value in named_as_built(settings).items() if key in known}
+    _merge(cfg, own, " in the checkpoint")
 
 
 def _merge_file(cfg: "CfgNode", file: str) -> None:
@@ -169,7 +189,7 @@ def _merge_file(cfg: "CfgNode", file: str) -> None:
         if isinstance(e, UserError) and not isinstance(e.__cause__, RecursionError):
             raise
         raise UserError(f"{file}: its _BASE_ cannot be read ({str(e) or type(e)})") from e
-    _merge(cfg, content, f" in {file}")
+    _merge(cfg, named_as_built(content), f" in {file}")
 
 
 def are_weights(name: str) -> bool:

@@ -71,14 +71,19 @@ def add_ocr_config(cfg: "CfgNode") -> None:
         cfg.register_deprecated_key("MODEL.FEATURE_CACHE")
 
 
+VERSION = 2  # version 1 had no key OCR_VERSION; config/files.py translates it
+
 # Default of the rows that keep Detectron2's default.
 THEIRS = object()
 
-PANOPTIC = when("MODEL.META_ARCHITECTURE", "PanopticFPN")
+PANOPTIC = when("MODEL.META_ARCHITECTURE", "PanopticSegmentor", "PanopticFPN")
+SEGMENTOR = when("MODEL.META_ARCHITECTURE", "PanopticSegmentor")  # not Detectron2's PanopticFPN
 SEMANTIC = when("MODEL.META_ARCHITECTURE", "OCRSemanticSegmentor")
 SEGFIX = when("MODEL.META_ARCHITECTURE", "SegFix")
 SEMANTIC_OR_SEGFIX = when("MODEL.META_ARCHITECTURE", "OCRSemanticSegmentor", "SegFix")
-NOT_SEGFIX = when("MODEL.META_ARCHITECTURE", "PanopticFPN", "OCRSemanticSegmentor")
+NOT_SEGFIX = when(
+    "MODEL.META_ARCHITECTURE", "PanopticSegmentor", "PanopticFPN", "OCRSemanticSegmentor"
+)
 CONTEXT_HEAD = when("MODEL.SEM_SEG_HEAD.NAME", "ContextSemSegHead")
 REFINED = when("MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead", "ContextSemSegHead")
 # With Detectron2's own head, these keys only give a warning, so changing MODEL.SEM_SEG_HEAD.NAME
@@ -150,6 +155,10 @@ SECTIONS: dict[str, list[Key]] = {
         "In training, raise or lower all colour values (0..255) by a random number up to this."),
 ],
 "Weights and machine": [
+    Key("OCR_VERSION", VERSION, [], one_of(VERSION),
+        "Version of the keys. A run's config.yaml without this key is of an earlier version, which "
+        "built PanopticSegmentor, ExactROIHeads and ExactMaskHead for the names of Detectron2's "
+        "classes; it still does."),
     Key("MODEL.DEVICE", THEIRS, [], DEVICE,
         'Device of the model. This project\'s commands use a GPU if the machine has one, else the '
         'CPU, if neither a config nor you name a device; "auto" asks for the same.', fixed=False),
@@ -352,11 +361,11 @@ SECTIONS: dict[str, list[Key]] = {
         "After each iteration: average = DECAY * average + (1 - DECAY) * weights.", fixed=False),
 ],
 "Evaluation and prediction": [
-    Key("MODEL.PANOPTIC_FPN.COMBINE.CLASS_CONFIDENCE", [], [PANOPTIC], FROM_0,
+    Key("MODEL.PANOPTIC_FPN.COMBINE.CLASS_CONFIDENCE", [], [SEGMENTOR], FROM_0,
         "Lowest score of an instance, for each thing class; [] for INSTANCES_CONFIDENCE_THRESH in "
         "all classes. `ocr-panoptic fit-merge` finds good values for this key and the next.",
         fixed=False),
-    Key("MODEL.PANOPTIC_FPN.COMBINE.CLASS_STUFF_AREA", [], [PANOPTIC], FROM_0,
+    Key("MODEL.PANOPTIC_FPN.COMBINE.CLASS_STUFF_AREA", [], [SEGMENTOR], FROM_0,
         "Smallest number of pixels of a stuff segment, for each semantic class (the first is "
         '"things"); [] for STUFF_AREA_LIMIT in all classes.', fixed=False),
     Key("TEST.BEST_CHECKPOINT", "", [], ANY,
@@ -399,7 +408,7 @@ SECTIONS: dict[str, list[Key]] = {
     Key("TEST.ACCUMULATOR_DEVICE", "", [SEMANTIC_OR_SEGFIX], ANY,
         "Device that sums the full-size logits of several scales or windows: \"\" for the model's "
         'device, "cpu" if its memory is too small.'),
-    Key("TEST.AUG.ENABLED", THEIRS, [PANOPTIC], ANY,
+    Key("TEST.AUG.ENABLED", THEIRS, [SEGMENTOR], ANY,
         "Predict each image at all TEST.AUG.MIN_SIZES and, with TEST.AUG.FLIP, mirrored, as "
         "Detectron2's `GeneralizedRCNNWithTTA` does; semantic logits are averaged."),
     Key("TEST.AUG.MIN_SIZES", THEIRS, [AUGMENTED], SIZES),

@@ -9,9 +9,10 @@ from detectron2.config import CfgNode
 from detectron2.utils import comm
 from torch import nn
 
-from ocr_panoptic.config.files import values_by_key
+from ocr_panoptic.config.files import named_as_built, values_by_key
 from ocr_panoptic.errors import UserError
 
+SYNCHRONISED = ("BN", "SyncBN", "naiveSyncBN")
 # Keys that a resumed run does not read, or takes from the saved run.
 NOT_COMPARED = {"OUTPUT_DIR", "MODEL.WEIGHTS", "SEED", "VERSION"}
 
@@ -45,12 +46,18 @@ def position_after(cfg: CfgNode, progress: Mapping[str, Any]) -> tuple[int, int]
 
 def differences(cfg: CfgNode, progress: Mapping[str, Any]) -> str:
     """Return, as one line, the settings that have changed since the saved run, or ""."""
-    saved = values_by_key(progress["config"]) | {"processes": progress["processes"]}
+    saved = {
+        **named_as_built(values_by_key(progress["config"])),
+        "processes": progress["processes"],
+    }
     now = values_by_key(yaml.safe_load(cfg.dump())) | {"processes": comm.get_world_size()}
     return ", ".join(
         f"{key} {value} (was {saved[key]})"
         for key, value in now.items()
-        if key not in NOT_COMPARED and saved.get(key, value) != value
+        if key not in NOT_COMPARED
+        and saved.get(key, value) != value
+        # An earlier version saved the norms that the processes could run.
+        and not (key.endswith("NORM") and {value, saved[key]} <= {*SYNCHRONISED})
     )
 
 

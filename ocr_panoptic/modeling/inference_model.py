@@ -18,12 +18,13 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers.conv import ConvNormReLU
 from ocr_panoptic.layers.folding import fold_norms, to_channels_last
 
-from .build import PanopticSegmentor
 from .inference import ClassMaps, check_decided, classes_at_once, confident_argmax
 from .inference_output import InferenceOutput, semantic_parts
 from .panoptic_augmentation import View, see_augmented
 from .panoptic_merge import merge_panoptic, rules_of_network
+from .panoptic_segmentor import PanopticSegmentor
 from .refined_head import RefinedHead
+from .semantic_segmentor import OCRSemanticSegmentor
 from .timm_backbone import TimmBackbone
 from .timm_parts import EvenConv2dSame, replace
 
@@ -35,7 +36,8 @@ class InferenceModel(nn.Module):
     A network prepared for inference by :func:`deploy`.
 
     Args:
-        network: network of class ``PanopticFPN``, ``OCRSemanticSegmentor`` or ``SegFix``.
+        network: network of class ``PanopticSegmentor``, Detectron2's ``PanopticFPN``,
+            ``OCRSemanticSegmentor`` or ``SegFix``.
         precision: precision in which autocast runs the network, a key of :data:`PRECISIONS`.
         confident: whether to compute each image's labels and confidence in one pass, which saves
             time if the caller reads both.
@@ -211,6 +213,20 @@ def evenly_padded(model: nn.Module) -> nn.Module:
     network = _shared_copy(model)
     _pad_evenly(network)
     return network
+
+
+def semantic_logits(network: Any, batched_inputs: list[dict]) -> Tensor | tuple[Tensor, Tensor]:
+    """
+    Return the semantic logits [N, K, h, w] of a batch, from a single forward pass.
+
+    If the network has a refined head, the result is a tuple (coarse logits, final logits).
+    """
+    if isinstance(network, PanopticFPN):
+        images = network.preprocess_image(batched_inputs)
+        return network.sem_seg_head.layers(network.backbone(images.tensor))
+    if isinstance(network, OCRSemanticSegmentor):
+        return network.layers(batched_inputs)
+    raise UserError(f"{type(network).__name__} predicts no classes, so it has no semantic logits.")
 
 
 def _shared_copy(model: nn.Module) -> nn.Module:

@@ -12,7 +12,7 @@ from detectron2.config import CfgNode
 from detectron2.data import MetadataCatalog
 
 from ocr_panoptic.checkpoint.start import Start
-from ocr_panoptic.config.files import values_by_key
+from ocr_panoptic.config.files import CLASS_KEYS, EXACT, values_by_key
 from ocr_panoptic.config.keys import KEYS, THEIRS, is_fixed
 from ocr_panoptic.config.unread import unread_keys
 from ocr_panoptic.data.catalog import register
@@ -77,6 +77,8 @@ def _differs(key: str, before: Any, now: Any) -> bool:
     if not is_fixed(key):
         return False
     if key.endswith(".NUM_CLASSES") and 0 in (before, now):  # taken from the data
+        return False
+    if key in CLASS_KEYS and EXACT.get(before, before) == EXACT.get(now, now):
         return False
     if key.endswith("NORM") and before in SAME_NORM and now in SAME_NORM:
         return False

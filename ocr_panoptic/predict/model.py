@@ -14,6 +14,7 @@ from PIL import Image
 
 from ocr_panoptic.checkpoint.start import Start
 from ocr_panoptic.config.files import quoted
+from ocr_panoptic.config.keys import PANOPTIC
 from ocr_panoptic.data.data_file import read_data_files
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import printable
@@ -95,7 +96,7 @@ class Model:
         test, inputs = config.TEST, config.INPUT
         has_windows = bool(test.SLIDING_WINDOW.SIZE)
         is_resized = bool(inputs.MIN_SIZE_TEST or inputs.FIXED_SIZE)
-        self._in_tiles = has_windows and config.MODEL.META_ARCHITECTURE == "PanopticFPN"
+        self._in_tiles = has_windows and PANOPTIC.holds(config)
         if self._in_tiles:
             check_tiling(test.SLIDING_WINDOW.SIZE, test.SLIDING_WINDOW.STRIDE)
             if is_resized:

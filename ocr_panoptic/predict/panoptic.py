@@ -28,7 +28,7 @@ def _complete_panoptic_classes(cfg: CfgNode, dataset: str) -> None:
     complete_count(cfg, "SEM_SEG_HEAD", semantic, text)
 
 
-TASKS["PanopticFPN"] = Task(
+TASKS["PanopticSegmentor"] = TASKS["PanopticFPN"] = Task(
     title="Panoptic-FPN",
     mapper=PanopticDatasetMapper,
     complete_classes=_complete_panoptic_classes,
@@ -38,8 +38,5 @@ TASKS["PanopticFPN"] = Task(
     ),
     test_augmentation=lambda cfg: T.ResizeShortestEdge(
         cfg.INPUT.MIN_SIZE_TEST, cfg.INPUT.MAX_SIZE_TEST
-    ),
-    semantic_logits=lambda model, inputs: model.sem_seg_head.layers(
-        model.backbone(model.preprocess_image(inputs).tensor)
     ),
 )

@@ -8,7 +8,7 @@ from typing import Any
 from detectron2.config import CfgNode
 from detectron2.data import MetadataCatalog
 from detectron2.data import transforms as T
-from torch import Tensor, nn
+from torch import nn
 
 from ocr_panoptic.config.files import load_config, quoted
 from ocr_panoptic.data.catalog import label_maps_of
@@ -96,10 +96,6 @@ def _offset_mapper(cfg: CfgNode, is_train: bool) -> SemanticDatasetMapper:
     )
 
 
-def _no_semantic_logits(model: nn.Module, inputs: list[dict]) -> Tensor:
-    raise UserError("SegFix predicts offsets, not classes.")
-
-
 TASKS["SegFix"] = Task(
     title="SegFix",
     mapper=_offset_mapper,
@@ -110,7 +106,6 @@ TASKS["SegFix"] = Task(
     test_augmentation=lambda cfg: T.AugmentationList(
         build_semantic_augmentation(cfg, is_train=False)
     ),
-    semantic_logits=_no_semantic_logits,
     evaluator=lambda cfg, dataset, folder: OffsetEvaluator(dataset),
     has_classes=False,
 )

@@ -37,5 +37,4 @@ TASKS["OCRSemanticSegmentor"] = Task(
     test_augmentation=lambda cfg: T.AugmentationList(
         build_semantic_augmentation(cfg, is_train=False)
     ),
-    semantic_logits=lambda model, inputs: model.layers(inputs),
 )

@@ -12,7 +12,6 @@ from typing import Any
 from detectron2.config import CfgNode
 from detectron2.data import transforms as T
 from detectron2.evaluation import DatasetEvaluator
-from torch import Tensor
 
 from ocr_panoptic.errors import UserError
 
@@ -31,7 +30,6 @@ class Task:
             UserError if a nonzero count differs, or if the data set is unsuitable.
         classes: returns a text that says how many classes a completed config has.
         test_augmentation: returns the transform that resizes test images.
-        semantic_logits: returns the semantic head's logits for a batch, from a single forward pass.
         evaluator: returns the evaluator for a config, data set and output folder; None for the
             usual evaluators of the data set's type.
         has_classes: whether the model predicts classes. All data sets of a config must then have
@@ -43,7 +41,6 @@ class Task:
     complete_classes: Callable[[CfgNode, str], None]
     classes: Callable[[CfgNode], str]
     test_augmentation: Callable[[CfgNode], T.Augmentation]
-    semantic_logits: Callable[[Any, list[dict]], Tensor | tuple[Tensor, Tensor]]
     evaluator: Callable[[CfgNode, str, Path], DatasetEvaluator] | None = None
     has_classes: bool = True
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from detectron2.config import CfgNode
+from detectron2.modeling import build_model
 from torch import nn
 
 from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer, last_checkpoint
@@ -18,7 +19,6 @@ from ocr_panoptic.config.files import SUFFIX, are_weights, load_config, override
 from ocr_panoptic.data.data_file import DataFile, data_options
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import path_argument
-from ocr_panoptic.modeling.build import build_model
 from ocr_panoptic.modeling.inference_model import InferenceModel, deploy
 
 from .complete import complete_config

@@ -79,7 +79,10 @@ REFUSED = [  # config; flags and keys; parts of the message
     # go together
     (P, "TEST.FLIP True", "TEST.FLIP is True (default False)"),
     (P, "TEST.AUG.FLIP False", "read only with TEST.AUG.ENABLED True"),
-    (S, "TEST.AUG.ENABLED True", "MODEL.META_ARCHITECTURE PanopticFPN"),
+    *(
+        (config, f"{keys} TEST.AUG.ENABLED True", "with MODEL.META_ARCHITECTURE PanopticSegmentor")
+        for config, keys in ((S, ""), (P, "MODEL.META_ARCHITECTURE PanopticFPN"))
+    ),
     (P, "MODEL.TIMM.NAME resnet18", "build_timm_backbone, build_timm_fpn_backbone or"),
     (PLAIN, "MODEL.CONTEXT.NAME PPM", "CONTEXT.NAME is 'PPM' (default 'OCR')"),
     (S, "MODEL.CONTEXT.DILATIONS [1,2,3]", "CONTEXT.NAME ASP-OCR or ASPP"),

@@ -4,9 +4,10 @@ import copy
 
 import pytest
 import torch
+from detectron2.modeling import build_model
 from torch import nn
 
-from ocr_panoptic.modeling import InferenceModel, build_model, deploy
+from ocr_panoptic.modeling import InferenceModel, deploy
 from ocr_panoptic.predict.trained_model import check_inference_keys, deployed
 from support.segmentors import make_batch, make_cfg, make_resnet_cfg, trained_like, trained_panoptic
 

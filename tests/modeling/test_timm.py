@@ -15,9 +15,10 @@ import torch
 import torch.nn.functional as F
 import torchvision
 from detectron2.layers import ShapeSpec
+from detectron2.modeling import build_model
 from timm.layers import DropPath
 
-from ocr_panoptic.modeling import TimmBackbone, build_model
+from ocr_panoptic.modeling import TimmBackbone
 from ocr_panoptic.modeling.timm_pyramids import TimmPyramid
 from support.segmentors import make_batch, make_cfg, trained_like
 

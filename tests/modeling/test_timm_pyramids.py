@@ -3,14 +3,14 @@
 import pytest
 import torch
 from detectron2.layers import ShapeSpec
-from detectron2.modeling import build_backbone
+from detectron2.modeling import build_backbone, build_model
 from detectron2.modeling.backbone import SimpleFeaturePyramid
 from detectron2.modeling.backbone.fpn import LastLevelMaxPool
 from detectron2.modeling.backbone.vit import ViT
 from detectron2.utils.events import EventStorage
 from timm.layers import Conv2dSame
 
-from ocr_panoptic.modeling import build_model, deploy
+from ocr_panoptic.modeling import deploy
 from ocr_panoptic.modeling.timm_parts import EvenConv2dSame
 from support.segmentors import make_batch, make_cfg, trained_like
 

@@ -4,11 +4,11 @@ import inspect
 
 import torch
 from detectron2.config import CfgNode, get_cfg
+from detectron2.modeling import build_model
 from torch import nn
 
 from ocr_panoptic import add_ocr_config
 from ocr_panoptic.formats.offsets import IGNORED
-from ocr_panoptic.modeling import build_model
 from ocr_panoptic.modeling.losses import SemSegCriterion
 
 

@@ -10,10 +10,12 @@ import torch
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog
 from detectron2.engine import DefaultTrainer
+from detectron2.modeling import META_ARCH_REGISTRY
 from tabulate import tabulate
 
 from ocr_panoptic.checkpoint.checkpointer import last_checkpoint
 from ocr_panoptic.checkpoint.start import Resume, Start, find_start
+from ocr_panoptic.config.keys import PANOPTIC
 from ocr_panoptic.data.data_check import DataSummary, SplitSummary, check_data_sets
 from ocr_panoptic.data.training_stream import training_records
 from ocr_panoptic.engine.optimizer import build_optimizer, build_schedule
@@ -21,7 +23,6 @@ from ocr_panoptic.engine.resume import position_after
 from ocr_panoptic.engine.setup import rank_of_process
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.metrics import METRICS
-from ocr_panoptic.modeling.build import build_network
 from ocr_panoptic.predict.identity import check_classes_of, check_settings_of
 from ocr_panoptic.predict.segfix import segfix_config
 from ocr_panoptic.predict.task import task_of
@@ -63,7 +64,8 @@ def check_run(cfg: CfgNode, *, processes: int = 1, resume: Resume = False) -> Ru
     check = RunCheck()
     check.tables["Data"] = _data(cfg, check)
     with torch.device("meta"):  # tensors without values; only errors matter
-        build_schedule(cfg, build_optimizer(cfg, build_network(cfg)))
+        model = META_ARCH_REGISTRY.get(cfg.MODEL.META_ARCHITECTURE)(cfg)
+        build_schedule(cfg, build_optimizer(cfg, model))
     start = Start(cfg.MODEL.WEIGHTS)
     try:
         if resume or "://" not in start.weights:  # otherwise the weights would be downloaded
@@ -149,7 +151,7 @@ def _check_best_metric(cfg: CfgNode) -> None:
 
 
 def _most_things(cfg: CfgNode) -> float:
-    is_panoptic = cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
+    is_panoptic = PANOPTIC.holds(cfg)
     return cfg.TEST.DETECTIONS_PER_IMAGE if is_panoptic else math.inf
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from tabulate import tabulate
 
 from ocr_panoptic.config.files import load_config
+from ocr_panoptic.config.keys import PANOPTIC
 from ocr_panoptic.config.unread import defaults_of_unread
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.metrics import class_metrics, of_classes
@@ -18,8 +19,10 @@ from .study import Records, Study, System
 OURS = "ours"
 STANDARD = {"plain": "none", "PPM": "PPM", "OCR": "OCR"}  # head -> MODEL.CONTEXT.NAME
 LEVEL = 1.0  # points; a difference is level if its interval lies within -LEVEL..LEVEL
+_PANOPTIC = ("panoptic_seg/PQ", "panoptic_seg/PQ_th", "panoptic_seg/PQ_st", "sem_seg/mIoU")
 _METRICS = {
-    "PanopticFPN": ("panoptic_seg/PQ", "panoptic_seg/PQ_th", "panoptic_seg/PQ_st", "sem_seg/mIoU"),
+    "PanopticSegmentor": _PANOPTIC,
+    "PanopticFPN": _PANOPTIC,
     "OCRSemanticSegmentor": ("sem_seg/mIoU", "sem_seg/pACC", "sem_seg/fwIoU"),
 }
 
@@ -38,11 +41,11 @@ def comparison(config: Path, overrides: Mapping[str, Any], seeds: Sequence[int])
     if architecture not in _METRICS:
         raise UserError(
             f"MODEL.META_ARCHITECTURE is {architecture}; only heads of "
-            f"{' and '.join(_METRICS)} can be compared."
+            f"{', '.join(_METRICS)} can be compared."
         )
     head = cfg.MODEL.SEM_SEG_HEAD
     published = {"MODEL.OCR.RESIDUAL": "False", "MODEL.OCR.COARSE_START": "pytorch"}
-    if architecture == "PanopticFPN":
+    if PANOPTIC.holds(cfg):
         published["MODEL.SEM_SEG_HEAD.NAME"] = "OCRSemSegFPNHead"
     elif head.NAME == "ContextSemSegHead" and cfg.MODEL.OCR.RESIDUAL:
         both = dict.fromkeys([*head.IN_FEATURES, *head.COARSE_IN_FEATURES])

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.modeling import OCRSemanticSegmentor
-from ocr_panoptic.modeling.build import PanopticSegmentor
 from ocr_panoptic.modeling.inference_model import evenly_padded
+from ocr_panoptic.modeling.panoptic_segmentor import PanopticSegmentor
 from ocr_panoptic.modeling.timm_parts import WindowBlock
 
 from .instances import check_instances, find_instances
@@ -110,7 +110,7 @@ class SemanticGraph(nn.Module):
 
 
 class PanopticGraph(SemanticGraph):
-    """An exportable ``PanopticFPN``, which turns a resized image into labels and instances."""
+    """An exportable panoptic model, which turns a resized image into labels and instances."""
 
     outputs = (*SemanticGraph.outputs, "boxes", "scores", "classes", "masks")
     stride = 64  # stride of the RPN's coarsest map
@@ -156,6 +156,6 @@ def build_graph(model: nn.Module, channel_order: str) -> SemanticGraph:
     if type(model) is OCRSemanticSegmentor:
         return SemanticGraph(model, channel_order)
     raise UserError(
-        f"MODEL.META_ARCHITECTURE is {type(model).__name__}; PanopticFPN and OCRSemanticSegmentor "
-        "can be exported"
+        f"MODEL.META_ARCHITECTURE is {type(model).__name__}; only PanopticSegmentor, "
+        "PanopticFPN and OCRSemanticSegmentor can be exported"
     )

@@ -18,7 +18,7 @@ from detectron2.modeling.roi_heads.mask_head import BaseMaskRCNNHead
 from torch import Tensor
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.modeling.build import ExactROIHeads
+from ocr_panoptic.modeling.exact_roi_heads import ExactROIHeads
 from ocr_panoptic.modeling.inference import Size
 
 from .operators import nms

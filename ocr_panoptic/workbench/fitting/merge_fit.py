@@ -51,10 +51,10 @@ class KeptPredictions(NamedTuple):
 def kept_predictions(trained: TrainedModel) -> KeptPredictions:
     """Run a trained model on DATASETS.TEST[0]; return the predictions."""
     cfg, start = trained
-    if cfg.MODEL.META_ARCHITECTURE != "PanopticFPN":
+    if cfg.MODEL.META_ARCHITECTURE != "PanopticSegmentor":
         raise UserError(
-            f"MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; only a PanopticFPN has a "
-            "merge to fit"
+            f"MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; only a "
+            "PanopticSegmentor has a merge to fit"
         )
     name = cfg.DATASETS.TEST[0]
     metadata = MetadataCatalog.get(name)

@@ -14,7 +14,7 @@ from ocr_panoptic.formats.pictures import as_colours, read_picture
 from ocr_panoptic.layers import ASPOCR, gather_regions
 from ocr_panoptic.modeling import InferenceModel, OCRSemanticSegmentor
 from ocr_panoptic.modeling.inference import resized_classes, running_argmax
-from ocr_panoptic.modeling.inference_model import PRECISIONS
+from ocr_panoptic.modeling.inference_model import PRECISIONS, semantic_logits
 from ocr_panoptic.modeling.refined_head import RefinedHead
 from ocr_panoptic.predict.task import task_of
 
@@ -31,14 +31,13 @@ class Inspector:
     def __init__(self, cfg: CfgNode, model: InferenceModel):
         self._image_format, self._channels = cfg.INPUT.FORMAT, cfg.INPUT.CHANNELS
         self._model, self._network = model, model.network
-        self._task = task_of(cfg)
-        self._mapper = self._task.mapper(cfg, False)
+        self._mapper = task_of(cfg).mapper(cfg, False)
 
     def semantics(self, record: dict[str, Any]) -> Inspection:
         """Return semantic results for a record, without test-time scales, flips or windows."""
         inputs = self._mapper(record)
         with self._watching() as seen:
-            logits = self._task.semantic_logits(self._network, [inputs])
+            logits = semantic_logits(self._network, [inputs])
         return self._view(record, inputs, logits, seen)
 
     def __call__(self, record: dict[str, Any]) -> Inspection:

@@ -17,7 +17,7 @@ from PIL import Image
 from timm.layers import Conv2dSame
 from torch import Tensor, nn
 
-from ocr_panoptic import cli, modeling
+from ocr_panoptic import cli
 from ocr_panoptic.cli import export as cli_export
 from ocr_panoptic.config.files import load_config
 from ocr_panoptic.modeling import OCRSemanticSegmentor, deploy
@@ -158,7 +158,7 @@ def test_models_that_cannot_be_exported(small_cfg, kind, options, message):
     else:
         cfg = small_cfg("ocr", *PANOPTIC, *AGNOSTIC, *options)
     with pytest.raises(ValueError, match=message):
-        build_graph(modeling.build_model(cfg), cfg.INPUT.FORMAT)
+        build_graph(build_model(cfg), cfg.INPUT.FORMAT)
 
 
 @pytest.mark.slow
@@ -181,7 +181,7 @@ def test_same_padding_is_constant_in_the_graph(small_cfg):
 def test_another_architecture_cannot_be_exported():
     """A subclass could compute something else from the same layers."""
     subclass = type("Offsets", (OCRSemanticSegmentor,), {})
-    with pytest.raises(ValueError, match="META_ARCHITECTURE is Offsets; PanopticFPN and OCRSem"):
+    with pytest.raises(ValueError, match="META_ARCHITECTURE is Offsets; only PanopticSeg"):
         build_graph(subclass.__new__(subclass), "RGB")
 
 
