@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ocr_panoptic.config.keys import add_ocr_config
-    from ocr_panoptic.predict.model import Model, load
+    from ocr_panoptic.predict.model import Model, build, load
     from ocr_panoptic.predict.result import Result
 
     from .cli.check import check
@@ -31,6 +31,7 @@ __all__ = [
     "Result",
     "__version__",
     "add_ocr_config",
+    "build",
     "check",
     "evaluate",
     "export",
@@ -51,6 +52,7 @@ _MODULES = {
     "Model": "predict.model",
     "Result": "predict.result",
     "add_ocr_config": "config",
+    "build": "predict.model",
     "load": "predict.model",
 }
 

@@ -11,18 +11,21 @@ import numpy as np
 import torch
 from detectron2.config import CfgNode
 from PIL import Image
+from torch import nn
 
 from ocr_panoptic.checkpoint.start import Start
-from ocr_panoptic.config.files import quoted
+from ocr_panoptic.config.files import load_config, quoted
 from ocr_panoptic.config.keys import PANOPTIC
 from ocr_panoptic.data.data_file import read_data_files
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.files import printable
+from ocr_panoptic.formats.files import path_argument, printable
 from ocr_panoptic.formats.pictures import COLOURS, TooThin, picture_pixels, reordered
+from ocr_panoptic.modeling.build import build_model
 from ocr_panoptic.modeling.inference_output import InferenceOutput
 from ocr_panoptic.modeling.panoptic_merge import rules_of_config
 from ocr_panoptic.seeding import kept_generators
 
+from .complete import complete_config
 from .result import LABELS, Result, classes_of
 from .run_info import inference_precision
 from .segfix import refined_by_segfix
@@ -69,6 +72,33 @@ def load(
     return model
 
 
+def build(config: str | PathLike, **keys: Any) -> nn.Module:
+    """
+    Build the network of a config with random weights, without data; MODEL.WEIGHTS is not loaded.
+
+    The network is on MODEL.DEVICE and in training mode.
+
+    Args:
+        config: config (a file or a name in the package) or folder of a run.
+        **keys: overrides of config keys, such as ``**{"MODEL.SEM_SEG_HEAD.NUM_CLASSES": 19}``.
+
+    Raises:
+        FileNotFoundError: the config is missing.
+        ValueError: a key or value is wrong, or a number of classes is left to the data.
+    """
+    cfg = load_config(path_argument("config", config), quoted(keys))
+    cfg.DATASETS.FILES = cfg.DATASETS.TRAIN = cfg.DATASETS.TEST = ()
+    cfg.MODEL.WEIGHTS = ""
+    complete_config(cfg)
+    heads = [head for head in ("ROI_HEADS", "SEM_SEG_HEAD") if cfg.MODEL[head].NUM_CLASSES == 0]
+    if missing := " and ".join(f"MODEL.{head}.NUM_CLASSES" for head in heads):
+        raise UserError(
+            f"The config {config} takes its number of classes from data. Set {missing}: the number "
+            "of thing classes in ROI_HEADS, of all semantic classes in SEM_SEG_HEAD."
+        )
+    return build_model(cfg)
+
+
 class Model:
     """
     A trained model for prediction on images, returned by :func:`load`.
@@ -109,6 +139,7 @@ class Model:
         # To resize images, average over scales or refine results, the model needs whole images.
         whole = is_resized or tuple(test.SCALES) != (1.0,) or self._model is not trained
         self._windowed = trained if has_windows and not self._in_tiles and not whole else None
+        self._network = trained.network
 
     def __str__(self) -> str:
         cfg, task = self.config, task_of(self.config)
@@ -119,6 +150,17 @@ class Model:
 
     def __repr__(self) -> str:
         return f"<Model {self}>"
+
+    @property
+    def module(self) -> nn.Module:
+        """
+        The network, a ``torch.nn.Module`` in evaluation mode on MODEL.DEVICE.
+
+        It takes a list of Detectron2's dicts. If TEST.OPTIMIZED is True, norms are folded into
+        convolutions, and in half precision weights are cast; load the model with
+        ``**{"TEST.OPTIMIZED": False}`` for the weights as they were trained.
+        """
+        return self._network
 
     def predict(self, source: Source | Iterable[Source]) -> Result | Iterator[Result]:
         """
