@@ -11,7 +11,7 @@ from detectron2.modeling import ROI_HEADS_REGISTRY
 from detectron2.modeling.poolers import ROIPooler
 from detectron2.modeling.roi_heads import ROI_MASK_HEAD_REGISTRY, StandardROIHeads
 from detectron2.modeling.roi_heads.mask_head import MaskRCNNConvUpsampleHead
-from torch import Tensor, nn
+from torch import Tensor
 from torchvision.ops import roi_align
 
 
@@ -37,14 +37,11 @@ class ExactROIPooler(ROIPooler):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self.level_poolers = nn.ModuleList(
-            ExactROIAlign(
-                level.output_size, level.spatial_scale, level.sampling_ratio, level.aligned
-            )
-            if type(level) is ROIAlign
-            else level
-            for level in self.level_poolers
-        )
+        for index, level in enumerate(self.level_poolers):
+            if type(level) is ROIAlign:
+                self.level_poolers[index] = ExactROIAlign(
+                    level.output_size, level.spatial_scale, level.sampling_ratio, level.aligned
+                )
 
 
 class ExactROIAlign(ROIAlign):
