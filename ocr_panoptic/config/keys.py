@@ -156,9 +156,9 @@ SECTIONS: dict[str, list[Key]] = {
 ],
 "Weights and machine": [
     Key("OCR_VERSION", VERSION, [], one_of(VERSION),
-        "Version of the keys. A run's config.yaml without this key is of an earlier version, which "
-        "built PanopticSegmentor, ExactROIHeads and ExactMaskHead for the names of Detectron2's "
-        "classes; it still does."),
+        "Version of the keys. A run's config.yaml without this key is of an earlier version, where "
+        "PanopticFPN, StandardROIHeads and MaskRCNNConvUpsampleHead mean PanopticSegmentor, "
+        "ExactROIHeads and ExactMaskHead."),
     Key("MODEL.DEVICE", THEIRS, [], DEVICE,
         'Device of the model. This project\'s commands use a GPU if the machine has one, else the '
         'CPU, if neither a config nor you name a device; "auto" asks for the same.', fixed=False),

@@ -205,7 +205,12 @@ def test_the_start_of_a_run(tiny_data, make_args, tmp_path, capsys):
     trainer.resume_or_load(False)
     printed = "".join(capsys.readouterr())
     parameters = sum(p.numel() for p in trainer.model.parameters() if p.requires_grad) / 1e6
-    expected = ["tiny_train (8 images)", "4 thing and 5 stuff classes", "PanopticFPN", "with OCR"]
+    expected = [
+        "tiny_train (8 images)",
+        "4 thing and 5 stuff classes",
+        "PanopticSegmentor",
+        "with OCR",
+    ]
     expected += ["Training starts at iteration 0 of 12", "12 iterations of 2 images"]
     expected += [f"{parameters:.1f} M trained parameters", "3.0 epochs", "backbone.pth fills "]
     expected += ["sem_seg_head", "cpu (", str(tmp_path / "run")]
