@@ -13,6 +13,10 @@ NARROW = (
     *("MODEL.FPN.OUT_CHANNELS", "32", "MODEL.SEM_SEG_HEAD.CONVS_DIM", "32"),
     *("MODEL.ROI_BOX_HEAD.FC_DIM", "32", "MODEL.ROI_MASK_HEAD.CONV_DIM", "32"),
 )
+THEIRS = (
+    *("MODEL.META_ARCHITECTURE", "PanopticFPN", "MODEL.ROI_HEADS.NAME", "StandardROIHeads"),
+    *("MODEL.ROI_MASK_HEAD.NAME", "MaskRCNNConvUpsampleHead"),
+)
 
 
 def test_the_truth_is_no_scheme_of_panoptic_fpn(small_cfg):
@@ -43,7 +47,7 @@ def test_pixels_that_pad_a_batch_have_no_label(small_cfg, batch, monkeypatch):
 )
 def test_panoptic_fpn_trains_and_infers(small_cfg, batch, scheme, size):
     torch.manual_seed(0)
-    model = build_model(small_cfg("ocr", *NARROW, "MODEL.CONTEXT.NAME", scheme))
+    model = build_model(small_cfg("ocr", *NARROW, *THEIRS, "MODEL.CONTEXT.NAME", scheme))
     assert type(model) is PanopticFPN and isinstance(model.sem_seg_head, OCRSemSegFPNHead)
     records = batch(2, *size)
     with EventStorage():
