@@ -14,6 +14,7 @@ from torch import nn
 import ocr_panoptic
 from ocr_panoptic.cli.train import argument_parser
 from ocr_panoptic.config.files import load_config
+from ocr_panoptic.engine.setup import prepare_process
 from ocr_panoptic.engine.trainer import log_period
 from ocr_panoptic.predict.run_info import run_info
 from support.interrupted_runs import assert_same, run, saved
@@ -195,7 +196,8 @@ def test_equal_metrics_and_weights(tiny_data, semantic_args, tmp_path):
 
 def test_the_start_of_a_run(tiny_data, make_args, tmp_path, capsys):
     """Loading only backbone weights gives the longest table."""
-    cfg, start = setup(make_args("SOLVER.MAX_ITER", 12))
+    cfg, _ = setup(make_args("SOLVER.MAX_ITER", 12))
+    prepare_process(cfg, training=True, deterministic=False)
     trainer = Trainer(cfg)
     weights = trainer.checkpointer.model.state_dict()
     backbone = {name: w for name, w in weights.items() if name.startswith("backbone.")}

@@ -13,9 +13,8 @@ from detectron2.modeling.roi_heads.mask_head import MaskRCNNConvUpsampleHead
 from detectron2.utils.events import EventStorage
 
 import ocr_panoptic
-from ocr_panoptic.config.files import CLASS_KEYS, EXACT, values_by_key
+from ocr_panoptic.config.files import CLASS_KEYS, EXACT, load_config, values_by_key
 from ocr_panoptic.config.rules import value_of
-from ocr_panoptic.engine import load_config
 from ocr_panoptic.modeling import ExactMaskHead, ExactROIHeads, PanopticSegmentor, deploy
 from support.segmentors import trained_panoptic
 from support.tiny_runs import images_of
