@@ -11,7 +11,7 @@ from ocr_panoptic.data.faults import raise_if_any, repeated
 from ocr_panoptic.errors import MissingFileError, UserError
 
 from .annotated_image import AnnotatedImage, Segment
-from .masks import EDGES, corners_of, is_box, mask_of_polygons, mask_of_rle
+from .masks import corners_of, is_box, is_traced, mask_of_polygons, mask_of_rle
 from .reading import (
     Annotations,
     check_size,
@@ -81,7 +81,7 @@ def read_coco(source: Path, images: Path | None, polygons: str | None = None) ->
             for e in content["images"]
         ],
         find,
-        partial(_read, names=names, polygons=polygons or EDGES, is_doubtful=is_doubtful),
+        partial(_read, names=names, polygons=polygons, is_doubtful=is_doubtful),
         lambda entry: [
             Segment(name, {}, instance=True)
             for annotation in entry[1]
@@ -141,10 +141,14 @@ def _are_crowds_doubtful(content: dict) -> bool:
 
 
 def _read(
-    image: AnnotatedImage, entry: tuple, names: Mapping[str, str], polygons: str, is_doubtful: bool
+    image: AnnotatedImage,
+    entry: tuple,
+    names: Mapping[str, str],
+    polygons: str | None,
+    is_doubtful: bool,
 ) -> AnnotatedImage:
     def segment(annotation: dict) -> Segment:
-        shape, boxed = annotation.get("segmentation") or [], False
+        shape, boxed, traced = annotation.get("segmentation") or [], False, False
         if isinstance(shape, dict):
             mask = mask_of_rle(shape, image.height, image.width)
         else:
@@ -152,11 +156,12 @@ def _read(
             corners = [corners_of(part) for part in parts]
             mask = mask_of_polygons(corners, image.height, image.width, polygons)
             boxed = len(corners) == 1 and is_box(corners[0])
+            traced = not polygons and any(map(is_traced, corners))
         if (category := _id(annotation["category_id"])) not in names:
             raise UserError(f'its category {category:.100} is not in "categories"')
         label, is_crowd = names[category], bool(annotation.get("iscrowd", 0))
-        marks = {"is_crowd": is_crowd, "is_doubtful": is_crowd and is_doubtful, "is_box": boxed}
-        return Segment(label, mask, instance=True, **marks)
+        marks = {"is_crowd": is_crowd, "is_doubtful": is_crowd and is_doubtful}
+        return Segment(label, mask, True, **marks, is_box=boxed, is_traced=traced)
 
     places = ((f"annotation {a.get('id')!r:.100}", a) for a in entry[1])
     return replace(image, segments=list(read_each(places, segment)))

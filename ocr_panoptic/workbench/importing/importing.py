@@ -49,6 +49,9 @@ LOSSES = {
     "hidden": "segments are completely under others and left out",
     "empty": "segments have no pixel and are left out",
     "boxes": "segments are boxes, drawn as filled rectangles; objects seldom fill their box",
+    "traced": "segments are polygons from pixel to pixel, as OpenCV's findContours traces masks; "
+    "drawn along the edges of pixels, they lose half a pixel all around. Give --polygons centres, "
+    "or --polygons edges if this is right",
     "left out": "shapes have no area and are left out",
 }
 

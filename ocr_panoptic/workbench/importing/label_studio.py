@@ -19,7 +19,7 @@ import numpy as np
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import printable, read_json
 
-from .annotated_image import AnnotatedImage, Segment
+from .annotated_image import AnnotatedImage, Segment, join_parts
 from .masks import ellipse, mask_of_pixels, mask_of_polygons, read_base64_png, rectangle
 from .reading import (
     IMAGE_SUFFIXES,
@@ -126,7 +126,16 @@ def _read_task(image: AnnotatedImage, chosen: tuple[dict, dict]) -> AnnotatedIma
             regions.setdefault(str(result.get("id", f"number {number}")), []).append(result)
     places = ((f"region {name}", results) for name, results in regions.items())
     segments = list(read_each(places, partial(_segment, image)))
-    return replace(image, segments=segments, left_out=left_out)
+    # A box may be the parent of the one shape with its label: both are the same object.
+    parents = [
+        (results[0].get("parentID"), s.label) for results, s in zip(regions.values(), segments)
+    ]
+    boxes = {(name, s.label) for name, s in zip(regions, segments) if s.is_box}
+    keys = [
+        parent[0] if parent in boxes and parents.count(parent) == 1 else name
+        for name, parent in zip(regions, parents)
+    ]
+    return replace(image, segments=join_parts(zip(keys, segments)), left_out=left_out)
 
 
 def _segment(image: AnnotatedImage, results: list[dict]) -> Segment:

@@ -19,7 +19,7 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import read_json
 
 from .annotated_image import AnnotatedImage, Segment, join_parts
-from .masks import CENTRES, check_points, drawn, mask_of_polygons, placed, read_base64_png
+from .masks import check_points, drawn, placed, read_base64_png
 from .reading import (
     Annotations,
     check_size,
@@ -98,7 +98,7 @@ def _part(image: AnnotatedImage, shape: dict) -> tuple[int | None, Segment]:
         raise UserError(f"is of an unknown kind {kind!r}; there are {', '.join(_FEWEST)}")
     points = check_points(shape["points"], *size)
     if kind in ("polygon", "oriented_rectangle") or (kind == "rectangle" and len(points) == 4):
-        mask = mask_of_polygons([points], *size, CENTRES)
+        mask = drawn("polygon", points, *size)
     elif len(points) != 2:
         raise UserError(f"must have two points, found {len(points)}")
     elif kind == "rectangle":

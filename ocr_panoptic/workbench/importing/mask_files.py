@@ -27,7 +27,7 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.labels import colours_of, read_label_image
 
 from .annotated_image import AnnotatedImage, Segment
-from .masks import masks_of_map
+from .masks import masks_of_map, window_of
 from .reading import Annotations, check_size, files_below, image_file, read_each
 
 logger = logging.getLogger(__name__)
@@ -169,8 +169,9 @@ def _are_numbers(values: np.ndarray) -> bool:
     near = cv2.dilate((values == 255).astype(np.uint8), np.ones((5, 5), np.uint8)).view(bool)
     if not others.any() or (others & near).sum() > others.sum() / 2:
         return False  # smoothed borders lie around 255
-    shown = np.unique(values[others])  # an object has one or two areas, noise has many
-    areas = (cv2.connectedComponents((values == v).astype(np.uint8))[0] - 1 for v in shown)
+    # An object has one or two areas, noise has many.
+    shown = [window_of(mask)[1] for _, mask in masks_of_map(np.where(others, values, 0))]
+    areas = (cv2.connectedComponents(window.astype(np.uint8))[0] - 1 for window in shown)
     return sum(areas) <= 2 * len(shown)
 
 

@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw
 from pycocotools import mask as mask_util
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.segment_runs import SegmentRuns
+from ocr_panoptic.formats.segment_runs import SegmentRuns, placed_run_lengths
 
 EDGES = "edges"  # polygons go along edges of pixels, as in COCO's tools
 CENTRES = "centres"  # polygons go through centres of border pixels, as in OpenCV and LabelMe
@@ -43,9 +43,19 @@ def placed(part: np.ndarray, left: int, top: int, height: int, width: int) -> di
             f"a mask of {columns}x{rows} pixels at x {left}, y {top} does not lie in the image of "
             f"{width}x{height}"
         )
-    pixels = np.zeros((height, width), bool)
-    pixels[top : top + rows, left : left + columns] = part
-    return mask_of_pixels(pixels)
+    mask = placed_run_lengths(part, (top, left), (height, width))
+    return {**mask, "counts": mask["counts"].encode("ascii")}
+
+
+def window_of(mask: dict) -> tuple[tuple[slice, slice], np.ndarray]:
+    """Return the rows and columns of a mask's bounding box, and the mask in it, bool [h, w]."""
+    height = mask["size"][0]
+    x, y, columns, rows = map(int, mask_util.toBbox(mask))
+    # The runs go down the columns; only those in the columns of the box are expanded.
+    ends = _decompressed(mask["counts"]).cumsum().clip(x * height, (x + columns) * height)
+    inside = np.repeat(np.arange(len(ends)) % 2 == 1, np.diff(ends, prepend=x * height))
+    window = inside.reshape(columns, height).T[y : y + rows]
+    return (slice(y, y + rows), slice(x, x + columns)), window
 
 
 def corners_of(numbers: Sequence[float]) -> np.ndarray:
@@ -91,23 +101,40 @@ def is_box(corners: np.ndarray) -> bool:
     return len(corners) == 4 and bool((flat.sum(1) == 1).all() and (flat[0] != flat[1]).any())
 
 
+def is_traced(corners: np.ndarray) -> bool:
+    """
+    Return whether a polygon, float [N, 2], goes from pixel to pixel, as OpenCV traces masks.
+
+    Its corners are whole numbers (text files round them), and its sides horizontal, vertical and
+    diagonal. Outlines along the edges of pixels have no diagonal sides.
+    """
+    pixels = np.rint(corners)
+    if len(corners) < 8 or np.abs(corners - pixels).max() > 0.05:
+        return False
+    across, down = np.abs(np.roll(pixels, -1, axis=0) - pixels).T
+    diagonal, straight = across == down, (across == 0) | (down == 0)
+    return (diagonal | straight).mean() > 0.9 and (diagonal & ~straight).mean() > 0.1
+
+
 def mask_of_polygons(
-    polygons: Sequence[object], height: int, width: int, through: str = EDGES
+    polygons: Sequence[object], height: int, width: int, through: str | None = None
 ) -> dict:
     """
     Return the mask of the union of polygons. Polygons with fewer than three corners are left out.
 
     Args:
         polygons: corners (x, y) of each polygon; invalid corners raise UserError.
-        through: EDGES if polygons follow the edges of pixels, CENTRES if they pass through the
-            centres of border pixels.
+        through: EDGES (the default) if polygons follow the edges of pixels, CENTRES if they pass
+            through the centres of border pixels, whose coordinates are whole numbers.
     """
     checked = [check_points(points, height, width) for points in polygons]
     checked = [points for points in checked if len(points) >= 3]
     if not checked:
         return mask_of_pixels(np.zeros((height, width), bool))
     if through == CENTRES:
-        return mask_util.merge([drawn("polygon", points, height, width) for points in checked])
+        # Pillow would cut off fractions, which come from coordinates relative to the size.
+        whole = [np.floor(points + 0.5) for points in checked]
+        return mask_util.merge([drawn("polygon", points, height, width) for points in whole])
     flat = [points.ravel().tolist() for points in checked]
     return mask_util.merge(mask_util.frPyObjects(flat, height, width))
 
@@ -119,10 +146,16 @@ def drawn(shape: str, points: np.ndarray, height: int, width: int) -> dict:
     Args:
         points: polygon corners, or two opposite corners of a rectangle or an ellipse's box, [N, 2].
     """
-    picture = Image.new("L", (width, height))
+    # Only these rows and columns of the image are drawn. The columns begin at 0, because Pillow
+    # rounds the crossings of sides in float32.
+    top = min(max(int(points[:, 1].min()), 0), height - 1)
+    right, bottom = (
+        min(max(int(end), 0), size - 1) for end, size in zip(points.max(0), (width, height))
+    )
+    picture = Image.new("L", (right + 1, bottom - top + 1))
     draw = getattr(ImageDraw.Draw(picture), shape)
-    draw([(x, y) for x, y in points.tolist()], fill=1, outline=1)
-    return mask_of_pixels(np.asarray(picture) > 0)
+    draw([(x, y - top) for x, y in np.trunc(points).tolist()], fill=1, outline=1)
+    return placed(np.asarray(picture) > 0, 0, top, height, width)
 
 
 def rectangle(
@@ -162,20 +195,27 @@ def ellipse(
         rotation: angle in degrees, clockwise, about the centre.
     """
     (cx, cy), (rx, ry) = center, radii
-    if not rx * ry:
+    reach = max(abs(rx), abs(ry)) + 1
+    (left, right), (top, bottom) = (
+        (max(int(c - reach), 0), min(int(c + reach) + 1, size))
+        for c, size in ((cx, width), (cy, height))
+    )
+    if not rx * ry or left >= right or top >= bottom:
         return mask_of_pixels(np.zeros((height, width), bool))
-    x = np.arange(width)[None, :] + 0.5 - cx
-    y = np.arange(height)[:, None] + 0.5 - cy
+    x = np.arange(left, right)[None, :] + 0.5 - cx
+    y = np.arange(top, bottom)[:, None] + 0.5 - cy
     cos, sin = math.cos(math.radians(rotation)), math.sin(math.radians(rotation))
     along, across = (cos * x + sin * y) / rx, (cos * y - sin * x) / ry
-    return mask_of_pixels(np.hypot(along, across) <= 1)
+    return placed(np.hypot(along, across) <= 1, left, top, height, width)
 
 
 def mask_of_rle(rle: dict, height: int, width: int) -> dict:
     """Check a COCO RLE, compressed or uncompressed, and return the compressed mask."""
     if rle.get("size") != [height, width]:
         raise UserError(f"the RLE has size {rle.get('size')!s:.40}, the image {[height, width]}")
-    counts = _decompressed(rle["counts"]) if isinstance(rle["counts"], str) else rle["counts"]
+    counts = rle["counts"]
+    if isinstance(counts, str):
+        counts = _decompressed(counts.encode("ascii")).tolist()
     # If an RLE is too short, pycocotools returns uninitialised memory, and merging never ends.
     if sum(counts) != height * width or min(counts) < 0:
         raise UserError(
@@ -185,23 +225,22 @@ def mask_of_rle(rle: dict, height: int, width: int) -> dict:
     return mask_util.frPyObjects({"size": [height, width], "counts": counts}, height, width)
 
 
-def _decompressed(text: str) -> list[int]:
+def _decompressed(text: bytes) -> np.ndarray:
     """
-    Return the counts of a compressed RLE.
+    Return the counts of a compressed RLE, int64 [N].
 
     Each character holds 5 bits of a number, the lowest bits first, and a sixth bit that is set if
     the number continues. From the fourth number on, each number is stored as the difference from
     the number two places before.
     """
-    counts: list[int] = []
-    number = shift = 0
-    for code in text.encode("ascii"):
-        number |= (code - 48 & 31) << shift
-        shift += 5
-        if not code - 48 & 32:
-            number -= (code - 48 & 16) // 16 << shift  # the sign
-            counts.append(number + (counts[-2] if len(counts) > 2 else 0))
-            number = shift = 0
+    codes = np.frombuffer(text, np.uint8).astype(np.int64) - 48
+    lasts = np.flatnonzero(codes & 32 == 0)  # place of each number's last character
+    lengths = np.diff(lasts, prepend=-1)
+    shifts = 5 * (np.arange(lengths.sum()) - np.repeat(lasts - lengths + 1, lengths))
+    counts = np.add.reduceat((codes[: len(shifts)] & 31) << shifts, lasts - lengths + 1)
+    counts -= (codes[lasts] & 16) << shifts[lasts] + 1  # the sign
+    counts[1::2] = counts[1::2].cumsum()
+    counts[2::2] = counts[2::2].cumsum()
     return counts
 
 

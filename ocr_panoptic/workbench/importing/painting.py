@@ -12,6 +12,7 @@ from pycocotools import mask as rle
 
 from .annotated_image import AnnotatedImage, Segment
 from .kinds import VOID, Kinds
+from .masks import window_of
 
 _IGNORED = -1  # id of void segments during painting; 0 in the result
 
@@ -77,20 +78,21 @@ def paint(
     if image.left_out:
         counts["left out"].update(image.left_out)
     for place, segment in enumerate(segments):
-        pixels, name = segment.pixels(), segment.label
+        (window, pixels), name = window_of(segment.mask), segment.label
         if name == VOID or name in kinds.ignore:
-            ids[pixels] = _IGNORED
+            ids[window][pixels] = _IGNORED
             counts["void"]["segments"] += 1
             continue
         if not pixels.any():
             counts["empty"][name] += 1
             continue
-        if segment.is_box:
-            counts["boxes"][name] += 1
+        for key, is_so in (("boxes", segment.is_box), ("traced", segment.is_traced)):
+            if is_so:
+                counts[key][name] += 1
         is_thing = name in kinds.things
         key = (name, place if is_thing and is_object(segment) else None)
         number = numbers.setdefault(key, len(numbers) + 1)
-        ids[pixels], labels[number] = number, places[name]
+        ids[window][pixels], labels[number] = number, places[name]
         masks[number].append(segment.mask)
         if is_thing:
             counts["things"][name] += 1

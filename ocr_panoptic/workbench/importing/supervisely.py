@@ -62,12 +62,17 @@ def _polygon(figure: dict, height: int, width: int) -> dict:
     import cv2
 
     points = figure["points"]
-    pixels = np.zeros((height, width), np.uint8)
-    for place, ring in enumerate([points["exterior"], *points.get("interior", ())]):
-        corners = check_points(ring, height, width)
-        if len(corners) >= 3:
-            cv2.fillPoly(pixels, [corners.round().astype(np.int32)], int(place == 0))
-    return mask_of_pixels(pixels > 0)
+    listed = (points["exterior"], *points.get("interior", ()))
+    rings = [check_points(ring, height, width).round().astype(np.int32) for ring in listed]
+    if len(rings[0]) < 3:
+        return mask_of_pixels(np.zeros((height, width), bool))
+    corners = np.concatenate(rings).clip(0, (width - 1, height - 1))
+    (left, top), (right, bottom) = corners.min(0).tolist(), corners.max(0).tolist()
+    pixels = np.zeros((bottom - top + 1, right - left + 1), np.uint8)
+    for place, ring in enumerate(rings):
+        if len(ring) >= 3:
+            cv2.fillPoly(pixels, [ring - (left, top)], int(place == 0))
+    return placed(pixels > 0, left, top, height, width)
 
 
 def _bitmap(figure: dict, height: int, width: int) -> dict:

@@ -12,10 +12,12 @@ from functools import partial
 from math import degrees
 from pathlib import Path
 
+import numpy as np
+
 from ocr_panoptic.errors import UserError
 
 from .annotated_image import AnnotatedImage, Segment
-from .masks import EDGES, ellipse, mask_of_polygons, rectangle
+from .masks import ellipse, is_traced, mask_of_polygons, rectangle
 from .reading import Annotations, image_file, read_each, read_object, require_images
 
 _PROJECT = "_via_img_metadata"
@@ -24,7 +26,7 @@ _WITHOUT_AREA = ("point", "polyline")
 _ONLY = "object"  # the class of regions without attributes
 
 
-def read_via(source: Path, images: Path | None, polygons: str = EDGES) -> Annotations:
+def read_via(source: Path, images: Path | None, polygons: str | None = None) -> Annotations:
     """Return the annotated images of a VIA JSON."""
     folder = require_images(images, f"{source}: a JSON of VIA")
     content = read_object(source)
@@ -62,7 +64,9 @@ def _class_attribute(source: Path, regions: Sequence[dict]) -> str | None:
     return chosen[0] if chosen else None
 
 
-def _read(image: AnnotatedImage, entry: dict, key: str | None, polygons: str) -> AnnotatedImage:
+def _read(
+    image: AnnotatedImage, entry: dict, key: str | None, polygons: str | None
+) -> AnnotatedImage:
     regions = [(f"region {n}", region) for n, region in enumerate(_regions(entry))]
     names = [region["shape_attributes"]["name"] for _, region in regions]
     left_out = [name for name in names if name in _WITHOUT_AREA]
@@ -71,17 +75,18 @@ def _read(image: AnnotatedImage, entry: dict, key: str | None, polygons: str) ->
     return replace(image, segments=[*read_each(drawn, segment)], left_out=left_out)
 
 
-def _segment(region: dict, image: AnnotatedImage, key: str | None, polygons: str) -> Segment:
+def _segment(region: dict, image: AnnotatedImage, key: str | None, polygons: str | None) -> Segment:
     value = (region.get("region_attributes") or {}).get(key) if key else _ONLY
     if isinstance(value, Mapping):  # the attribute has check boxes
         value = next((name for name, is_set in value.items() if is_set), None)
     if not value:
         raise UserError(f"has no {key}, which is the class")
-    shape, size = region["shape_attributes"], (image.height, image.width)
+    shape, size, traced = region["shape_attributes"], (image.height, image.width), False
     match kind := shape["name"]:
         case "polygon":
             points = [*zip(shape["all_points_x"], shape["all_points_y"], strict=True)]
             mask = mask_of_polygons([points], *size, polygons)
+            traced = not polygons and is_traced(np.array(points))
         case "rect":
             x, y = shape["x"], shape["y"]
             mask = rectangle((x, y, x + shape["width"], y + shape["height"]), *size)
@@ -91,4 +96,4 @@ def _segment(region: dict, image: AnnotatedImage, key: str | None, polygons: str
             mask = ellipse((shape["cx"], shape["cy"]), radii, *size, turned)
         case _:
             raise UserError(f"is a {kind}; there are polygon, rect, circle and ellipse")
-    return Segment(str(value), mask, is_box=kind == "rect")
+    return Segment(str(value), mask, is_box=kind == "rect", is_traced=traced)

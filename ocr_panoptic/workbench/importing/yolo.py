@@ -19,7 +19,7 @@ from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import printable, read_yaml
 
 from .annotated_image import AnnotatedImage, Segment
-from .masks import EDGES, corners_of, is_box, mask_of_polygons
+from .masks import corners_of, is_box, is_traced, mask_of_polygons
 from .reading import Annotations, files_below, image_file, read_each, read_lines, tails
 
 logger = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ def splits_of_yolo(source: Path) -> dict[str, tuple[Path, str | None]]:
 
 
 def read_yolo(
-    source: Path, images: Path | None = None, part: str | None = None, polygons: str = EDGES
+    source: Path, images: Path | None = None, part: str | None = None, polygons: str | None = None
 ) -> Annotations:
     """
     Return the annotated images that ``data.yaml`` lists.
@@ -173,7 +173,7 @@ def _warn_of_lost_labels(place: Path, files: Sequence[Path]) -> None:
 
 
 def _read_image(
-    image: AnnotatedImage, file: Path, names: Mapping[int, str], polygons: str
+    image: AnnotatedImage, file: Path, names: Mapping[int, str], polygons: str | None
 ) -> AnnotatedImage:
     def segment(words: list[str]) -> Segment:
         number = int(word) if (word := words[0].removesuffix(".0")).isdecimal() else -1
@@ -183,7 +183,8 @@ def _read_image(
             )
         corners = corners_of([float(word) for word in words[1:]]) * (image.width, image.height)
         mask = mask_of_polygons([corners], image.height, image.width, polygons)
-        return Segment(names[number], mask, instance=True, is_box=is_box(corners))
+        traced = not polygons and is_traced(corners)
+        return Segment(names[number], mask, True, is_box=is_box(corners), is_traced=traced)
 
     path = _labels_path(file)
     lines = enumerate(read_lines(path) if path.exists() else [], 1)

@@ -373,6 +373,31 @@ def square(label: str = "car") -> dict:
     return region({"points": [[0, 0], [10, 0], [10, 8.3], [0, 8.3]]}, label=label)
 
 
+@pytest.mark.parametrize("has_outline", [True, False])
+@pytest.mark.parametrize("format", ["cvat", "labelme", "label-studio"])
+def test_a_box_beside_the_outline_of_its_object_is_left_out(folder, format, has_outline):
+    """A box that another part of the object leaves stays a part of it."""
+    x = 0 if has_outline else 20
+    points = [(x, 0), (x + 10, 0), (x, 8)]
+    if format == "cvat":
+        text = ";".join(f"{x},{y}" for x, y in points)
+        boxed = '<box label="b" xtl="0" ytl="0" xbr="10" ybr="8" group_id="1"/>'
+        outlined = f'<polygon label="b" points="{text}" group_id="1"/>'
+        image = cvat(folder, outlined + boxed)
+    elif format == "labelme":
+        boxed = {"shape_type": "rectangle", "points": [[0, 0], [10, 8]]}
+        shapes = ({"label": "b", "group_id": 1, **s} for s in (boxed, {"points": points}))
+        labelme(folder / "images/a.json", *shapes)
+        (image,) = read("labelme", folder / "images")
+    else:
+        boxed = {"x": 0, "y": 0, "width": 100 * 10 / W, "height": 100 * 8 / H}
+        shape = {"points": [(100 * x / W, 100 * y / H) for x, y in points]}
+        regions = region(boxed, "rectanglelabels", id="p"), region(shape, id="c", parentID="p")
+        image = label_studio(folder, task({"id": 1, "result": list(regions)}))
+    (segment,) = image.segments
+    assert (segment.pixels().sum() < 70) == has_outline and segment.pixels()[:8, :1].all()
+
+
 def test_label_studio_shapes_are_rotated(folder):
     box = {"x": 25, "y": 25, "width": 10, "height": 25}
     oval = {"x": 50, "y": 50, "radiusX": 25, "radiusY": 12.5, "rotation": 90}

@@ -4,6 +4,7 @@ import cmath
 import json
 import math
 
+import cv2
 import numpy as np
 import pytest
 from pycocotools import mask as rle
@@ -14,10 +15,12 @@ from ocr_panoptic.workbench.importing.label_studio import decode_brush
 from ocr_panoptic.workbench.importing.masks import (
     check_points,
     ellipse,
+    is_traced,
     mask_of_polygons,
     mask_of_rle,
     placed,
     rectangle,
+    window_of,
 )
 from support.annotation_files import brush, run_lengths
 from support.tool_exports import EXPORTS
@@ -55,6 +58,50 @@ def test_short_rles_are_refused(counts):
     """In pycocotools, a short RLE gives uninitialised memory, and merging it never ends."""
     with pytest.raises(ValueError, match="add up"):
         mask_of_rle({"size": [2, 3], "counts": counts}, 2, 3)
+
+
+def test_a_window_is_the_decoded_box():
+    rng = np.random.default_rng(0)
+    for density in (0, 0.01, 0.5, 0.99, 1):
+        pixels = rng.random((17, 23)) < density
+        mask = rle.encode(np.asfortranarray(pixels, np.uint8))
+        window, inside = window_of(mask)
+        found = np.zeros_like(pixels)
+        found[window] = inside
+        assert np.array_equal(found, pixels)
+        assert not pixels.any() or all(inside.any(axis)[[0, -1]].all() for axis in (0, 1))
+
+
+def outline(radius: int, method: int = cv2.CHAIN_APPROX_NONE) -> np.ndarray:
+    disc = cv2.circle(np.zeros((60, 60), np.uint8), (30, 30), radius, 1, -1)
+    ((corners,), _) = cv2.findContours(disc, cv2.RETR_EXTERNAL, method)
+    return corners.reshape(-1, 2).astype(float)
+
+
+STAIRS = [(x, y) for k in range(9) for x, y in ((k, k), (k + 1, k))] + [(9, 9), (0, 9)]
+
+
+@pytest.mark.parametrize(
+    "corners, expected",
+    [
+        (outline(20), True),
+        (outline(20, cv2.CHAIN_APPROX_SIMPLE), True),
+        (outline(20) / 613 * 613.004, True),  # as text files round coordinates
+        (outline(20) + 0.5, False),
+        (np.array(STAIRS, float), False),  # along the edges of pixels
+        (np.array(OCTAGON := [(4, 0), (8, 0), (11, 5), (9, 9), (4, 12), (1, 9), (0, 3)]), False),
+        (np.array([*OCTAGON, (2, 1)], float), False),  # drawn by hand
+    ],
+)
+def test_traced_polygons(corners, expected):
+    assert is_traced(corners) == expected
+
+
+def test_centres_are_rounded():
+    """Coordinates relative to the size are no whole numbers any more; Pillow cuts them off."""
+    corners = np.round(outline(20) / 613, 5) * 613
+    disc = cv2.circle(np.zeros((60, 60), np.uint8), (30, 30), 20, 1, -1)
+    assert np.array_equal(pixels_of(mask_of_polygons([corners], 60, 60, "centres")), disc > 0)
 
 
 def test_polygons():
