@@ -34,8 +34,8 @@ RIM[2:4] = 255
 GREYS = [{"name": name, "labels": 60 * k} for k, name in enumerate("abc")]
 
 
-def palette_image(colours: np.ndarray) -> Image.Image:
-    image = Image.fromarray(SHAPE).convert("P")
+def palette_image(colours: np.ndarray, shape: np.ndarray = SHAPE) -> Image.Image:
+    image = Image.fromarray(shape).convert("P")
     image.putpalette(colours.ravel().tolist())
     return image
 
@@ -61,7 +61,9 @@ def palette_image(colours: np.ndarray) -> Image.Image:
         *((f"a.{end}", Image.fromarray(COLOURS[SHAPE]), [ROAD, TREE]) for end in ("png", "bmp")),
         ("a.png", Image.fromarray(COLOURS[SHAPE]).convert("RGBA"), [ROAD, TREE]),
         ("a.gif", palette_image(COLOURS), [ROAD, TREE]),
-        ("a.png", palette_image(COLOURS[::-1]), [ROAD, TREE]),  # a palette's indices count
+        ("a.png", palette_image(COLOURS[::-1], 1 - SHAPE), [ROAD, TREE]),  # the colours count
+        ("a.png", palette_image(COLOURS + 1), [ROAD, TREE]),  # other colours do not
+        ("a.png", palette_image(COLOURS[[0, 0]]), [ROAD, TREE]),
         ("a.png", Image.fromarray(SHAPE), [ROAD, TREE]),
         ("a.png", Image.fromarray(SHAPE).convert("RGB"), [ROAD, TREE]),
         (

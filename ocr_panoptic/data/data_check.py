@@ -32,7 +32,7 @@ from .semantic import check as semantic_check
 from .semantic.records import SemanticSource
 from .sources import read_data_sets
 
-VERSION = 8  # version of the cache files
+VERSION = 9  # version of the cache files
 # Before training, only splits with at most this many images are checked; ``check`` has no limit.
 MANY = 20_000
 DETECTIONS = 100  # Detectron2's default for TEST.DETECTIONS_PER_IMAGE
@@ -206,13 +206,10 @@ def _check_images(
             images_with[key] += 1
             segments[key] += number
             pixels[key] += area
-    classes = source.classes()
-    if isinstance(source, SemanticSource) and not any(pixels[key] for key in classes):
-        ignored = f"{source.split.labels}: all pixels of all label PNGs are ignored; see ignore."
-        raise_if_any([ignored])
+    raise_if_any(list(kind.joint_faults(source, images, findings)))
     summaries = (
         ClassSummary(name, k, images_with[c], None if k == "class" else segments[c], pixels[c])
-        for c, (name, k) in classes.items()
+        for c, (name, k) in source.classes().items()
     )
     warnings = photo_warnings(files, findings, source.channels)
     return SplitSummary(
@@ -221,7 +218,7 @@ def _check_images(
         pixels=sum(math.prod(image.size) for image in findings),
         classes=tuple(summaries),
         most_things=max(zip(files, (image.things for image in findings)), key=lambda most: most[1]),
-        warnings=(*kind.warnings(source, findings), *warnings),
+        warnings=(*kind.warnings(source, images, findings), *warnings),
     )
 
 

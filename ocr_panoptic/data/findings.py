@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ocr_panoptic.formats.pictures import PictureSize
+from ocr_panoptic.formats.pictures import Color, PictureSize
 
 from .faults import first_few
 
@@ -26,6 +26,8 @@ class Findings(NamedTuple):
     ignored: Mapping[int, int] = {}  # raw label -> number of pixels
     is_near: bool = False  # whether values are inexact, so that the nearest labels were taken
     crowds: Mapping[int, int] = {}  # id of a thing category -> number of crowds
+    palette: Mapping[Color, int] = {}  # colour -> its index in the palette of the label image
+    by_colour: bool = False  # whether the label image was read as colours
 
 
 def thin_faults(file: Path, photo: PictureSize) -> Iterator[str]:

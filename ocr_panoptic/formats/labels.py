@@ -44,9 +44,10 @@ def read_label_image(
     """
     Read the raw labels of an image file: unsigned integers [H, W], uint32 for colours.
 
-    An image with one channel is read as numbers, and an image with a palette as palette indices. An
-    image with several channels, or a GIF, is read as colours, or as numbers if its channels are
-    equal. If ``known`` lacks a label that is read in this way, the other reading (colours or
+    An image with one channel is read as numbers. An image with several channels, or a GIF, is read
+    as colours, or as numbers if its channels are equal. An image with a palette is read as colours
+    if all of them are known, because paint programs and optimizers sort palettes, else as palette
+    indices. If ``known`` lacks a label that is read in this way, the other reading (colours or
     numbers) is tried. In a two-class JPEG file, and in a mask of 0 and 255 with smoothed borders,
     each pixel gets the nearer label.
 
@@ -67,7 +68,8 @@ def decoded_labels(
         numbers, fault = _numbers(image)
         readings = [] if numbers is None else [numbers]
         if known is not None and max(known, default=0) >= COLOURED:
-            likelier = len(image.getbands()) > 1  # then colours are tried first
+            # Then colours are tried first.
+            likelier = len(image.getbands()) > 1 or bool(palette_entries(image))
             readings.insert(0 if likelier else 1, color_codes(image) | COLOURED)
         if not readings:
             raise UserError(f"{printable(path)}: {fault or _colours_fault(image)}")
@@ -120,6 +122,22 @@ def colours_of(path: str | os.PathLike) -> list[Color]:
     """
     image = load_labels(path, "label image", allow_jpeg=True)
     return _colours(image) if _numbers(image)[0] is None else []
+
+
+def palette_entries(image: Image.Image) -> dict[Color, int]:
+    """
+    Return the palette index of each colour that an image shows.
+
+    The dict is empty if the image has no palette, or if the palette repeats a colour.
+    """
+    if image.mode != "P":
+        return {}
+    used: Any = [index for _, index in image.getcolors() or []]
+    colours = [tuple(c) for c in np.reshape(image.getpalette() or [], (-1, 3)).tolist()]
+    colours = colours[: max(used) + 1]  # unused entries at the end are often black
+    if len(colours) <= max(used) or any(colours.count(colours[index]) > 1 for index in used):
+        return {}
+    return {colours[index]: index for index in used}
 
 
 def _colours(image: Image.Image) -> list[Color]:

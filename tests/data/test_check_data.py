@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -174,6 +175,15 @@ TURNED[274] = 3
         ([PHOTO // 20], [LABELS], {}, "all 1 images of 8 bits is 3.9% of white"),
         ([PHOTO // 20, PHOTO], [LABELS, LABELS], {}, ""),
         (
+            [PHOTO] * 3,
+            [LABELS, LABELS * 255, LABELS],
+            {},
+            "1 label images have 255, ignored as nothing says otherwise, and no b (1.png); 2 have "
+            "b and no 255 (0.png, 2.png).",
+        ),
+        ([PHOTO] * 2, [LABELS, LABELS * 255], {"ignore": 255}, ""),
+        ([PHOTO] * 2, [LABELS, LABELS | np.uint8([[0, 255, 0, 0]] * 2)], {}, ""),
+        (
             [PHOTO[..., 0], PHOTO[..., 0] * np.uint16(256)],
             [LABELS, LABELS],
             {"channels": 1},
@@ -194,6 +204,53 @@ def test_warnings_about_data_without_faults(tmp_path, photos, labels, about, war
     for _ in range(2):  # the second result is remembered
         found = str(check_data(tmp_path / "sem.yaml", workers=1))
         assert warning in found and ("Warning: " in found) == bool(warning)
+
+
+PALETTE = [(0, 0, 0), (128, 0, 0), (0, 128, 0)]
+
+
+def coloured(*colours: tuple[int, int, int]) -> list[dict]:
+    return [{"name": n, "color": [*c]} for n, c in zip("abc", colours, strict=True)]
+
+
+@pytest.mark.parametrize(
+    "orders, classes, expected",
+    [
+        ([(0, 1, 2), (2, 0, 1)], coloured(*PALETTE), [4, 6, 6]),
+        ([(2, 0, 1)] * 2, coloured(*PALETTE), "3.png, [0, 128, 0] is c, but its number 0 is a"),
+        ([(0, 1, 2)] * 2, coloured(*PALETTE), [4, 6, 6]),
+        ([(2, 0, 1)] * 2, coloured((1, 1, 1), (2, 2, 2), (3, 3, 3)), [6, 4, 6]),  # by number
+        ([(2, 0, 1)] * 2, ["a", "b", "c"], [6, 4, 6]),
+        (
+            [(0, 1, 2), (2, 0, 1)],
+            ["a", "b", "c"],
+            "4.png: .* is number 0 of its palette, and number 2 in 3.png",
+        ),
+        ([(0, 1, 2), (2, 0, 1)], coloured(*PALETTE[:2], (1, 1, 1)), "4.png: .* palette"),
+    ],
+)
+def test_palettes_that_a_program_has_sorted(tmp_path, orders, classes, expected):
+    """Colours count if all are known; else palettes in several orders are a fault."""
+    shown = np.repeat([[0, 1, 2]], [4, 6, 6], axis=1).reshape(4, 4).astype(np.uint8)
+    for folder in ("images", "labels"):
+        (tmp_path / folder).mkdir()
+    for k, order in enumerate(orders, 3):
+        labels = Image.fromarray(np.argsort(order).astype(np.uint8)[shown], "P")
+        labels.putpalette(np.ravel([PALETTE[c] for c in order]).tolist())
+        labels.save(tmp_path / f"labels/{k}.png")
+        Image.fromarray(shown).save(tmp_path / f"images/{k}.png")
+    content = {"name": "pal", "semantic": {"train": {"images": "images", "labels": "labels"}}}
+    (tmp_path / "pal.yaml").write_text(yaml.safe_dump(content | {"classes": classes}))
+    try:
+        (summary,) = check_data([tmp_path / "pal.yaml"], workers=1).splits
+    except DataFaults as error:
+        assert re.search(str(expected), str(error))
+        return
+    if isinstance(expected, str):
+        assert expected in summary.warnings[0]
+    else:
+        assert [c.pixels for c in summary.classes] == [n * len(orders) for n in expected]
+        assert not [text for text in summary.warnings if "palette" in text]
 
 
 def test_things_without_stuff_and_too_many_things(tmp_path):

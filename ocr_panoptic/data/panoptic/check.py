@@ -34,7 +34,15 @@ def checker(source: PanopticSource) -> Callable[[PanopticImage], Findings]:
     return partial(check_image, source, things)
 
 
-def warnings(source: PanopticSource, findings: Sequence[Findings]) -> Iterator[str]:
+def joint_faults(
+    source: PanopticSource, images: list[PanopticImage], findings: Sequence[Findings]
+) -> Iterator[str]:
+    return iter(())
+
+
+def warnings(
+    source: PanopticSource, images: list[PanopticImage], findings: Sequence[Findings]
+) -> Iterator[str]:
     """Yield warnings about classes without segments, crowd-only classes, and data without stuff."""
     classes = source.classes()
     present = {key for image in findings for key in image.classes}

@@ -1,10 +1,12 @@
 """Check a semantic data set: a label image must fit its image and have only known labels."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.faults import first_few
@@ -17,8 +19,9 @@ from ocr_panoptic.formats.labels import (
     decoded_labels,
     label_areas,
     label_text,
+    palette_entries,
 )
-from ocr_panoptic.formats.pictures import load_labels, read_size
+from ocr_panoptic.formats.pictures import Color, load_labels, read_size
 
 from .records import SemanticSource
 
@@ -57,8 +60,88 @@ def checker(source: SemanticSource) -> Callable[[tuple[Path, Path]], Findings]:
     return partial(check_labelled_image, source)
 
 
-def warnings(source: SemanticSource, findings: Sequence[Findings]) -> Iterator[str]:
-    """Yield warnings about classes without pixels, and about JPEG or smoothed label images."""
+def joint_faults(
+    source: SemanticSource, pairs: Sequence[tuple[Path, Path]], findings: Sequence[Findings]
+) -> Iterator[str]:
+    """Yield a fault if all pixels are ignored, or if the palettes of two files are sorted apart."""
+    if not any(image.classes for image in findings):
+        yield f"{source.split.labels}: all pixels of all label PNGs are ignored; see ignore."
+    numbered = [
+        (file, image.palette) for (_, file), image in zip(pairs, findings) if not image.by_colour
+    ]
+    for file, other, colour, index, other_index in _moved_colours(numbered):
+        yield (
+            f"{file}: {[*colour]} is number {index} of its palette, and number {other_index} in "
+            f"{other.name}: a program has sorted the palettes, and their numbers mean no classes. "
+            f"Give every class its color ({{name: NAME, color: {[*colour]}}}), and write what does "
+            "not count as ignore: [[R, G, B]]."
+        )
+        return
+
+
+def _moved_colours(
+    palettes: Iterable[tuple[Path, Mapping[Color, int]]],
+) -> Iterator[tuple[Path, Path, Color, int, int]]:
+    """Yield each file with a colour at another index than in an earlier file, and that file."""
+    first: dict[Color, tuple[Path, int]] = {}
+    for file, palette in palettes:
+        for colour, index in palette.items():
+            other, other_index = first.setdefault(colour, (file, index))
+            if other_index != index:
+                yield file, other, colour, index, other_index
+
+
+def _doubtful_palettes(
+    source: SemanticSource, pairs: Sequence[tuple[Path, Path]], findings: Sequence[Findings]
+) -> Iterator[str]:
+    """Warn if palettes, alike in all files, name other classes by their numbers than by colours."""
+    known, names = source.space.label_map, (*source.space.classes, "ignored")
+    coloured = [
+        (file, image.palette) for (_, file), image in zip(pairs, findings) if image.by_colour
+    ]
+    doubtful = [
+        (file, colour, index)
+        for file, palette in coloured
+        for colour, index in palette.items()
+        if known.get(index, known[color_label(colour)]) != known[color_label(colour)]
+    ]
+    if doubtful and not any(_moved_colours(coloured)):
+        file, colour, index = doubtful[0]
+        meant = [names[min(known[k], len(names) - 1)] for k in (color_label(colour), index)]
+        yield (
+            f"the palettes of {len({file for file, *_ in doubtful})} label images name other "
+            f"classes by their colours than by their numbers: in {file.name}, {[*colour]} is "
+            f"{meant[0]}, but its number {index} is {meant[1]}. The colours count; if the numbers "
+            "are right, leave out the colors of the classes."
+        )
+
+
+def _two_conventions(
+    source: SemanticSource, pairs: Sequence[tuple[Path, Path]], findings: Sequence[Findings]
+) -> Iterator[str]:
+    """Warn if some files seem to have an undeclared ignored label in place of a class."""
+    files = [file.name for _, file in pairs]
+    odd = [file for file, image in zip(files, findings) if image.ignored]
+    for label, name in enumerate(source.space.classes if source.space.default_ignore else ()):
+        usual = [file for file, image in zip(files, findings) if label in image.classes]
+        both = any(label in image.classes and image.ignored for image in findings)
+        all_have_one = len(odd) + len(usual) == len(findings) or len(source.space.classes) == 2
+        if odd and usual and not both and all_have_one:
+            yield (
+                f"{len(odd)} label images have {VOID_LABEL}, ignored as nothing says otherwise, "
+                f"and no {name} ({first_few(odd)}); {len(usual)} have {name} and no {VOID_LABEL} "
+                f"({first_few(usual)}). Are these two ways to save {name}? Then give each class "
+                f"its labels, such as {{name: {name}, labels: [{label}, {VOID_LABEL}]}}; else "
+                f"write ignore: {VOID_LABEL}."
+            )
+
+
+def warnings(
+    source: SemanticSource, pairs: Sequence[tuple[Path, Path]], findings: Sequence[Findings]
+) -> Iterator[str]:
+    """Yield warnings about classes without pixels, and about doubtful labels."""
+    yield from _doubtful_palettes(source, pairs, findings)
+    yield from _two_conventions(source, pairs, findings)
     classes = source.classes()
     ignored: Counter[int] = Counter()
     pixels: Counter[int] = Counter()
@@ -118,4 +201,6 @@ def check_labelled_image(source: SemanticSource, pair: tuple[Path, Path]) -> Fin
     except ValueError as error:
         faults.append(f"{label_file}: {error}")
     classes = {label: (0, area) for label, area in pixels.items()}
-    return Findings(faults, (height, width), classes, photo, 0, ignored, is_near)
+    by_colour, palette = raw.dtype == np.uint32, palette_entries(file)
+    size = height, width
+    return Findings(faults, size, classes, photo, 0, ignored, is_near, {}, palette, by_colour)

@@ -24,7 +24,13 @@ import numpy as np
 from ocr_panoptic.data.faults import first_few, raise_if_any
 from ocr_panoptic.data.semantic.records import LABEL_SUFFIXES, LOSSY_SUFFIXES
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.labels import colours_of, read_label_image
+from ocr_panoptic.formats.labels import (
+    colours_of,
+    decoded_labels,
+    palette_entries,
+    read_label_image,
+)
+from ocr_panoptic.formats.pictures import load_labels
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import masks_of_map, window_of
@@ -155,7 +161,13 @@ def _numbers_or_mask(path: Path) -> np.ndarray:
                 "classes, no import is needed: a data file names the color of each class. If they "
                 "are objects, export their numbers, or a mask for each."
             )
-        numbers = read_label_image(path)
+        image = load_labels(path, "mask")
+        if black := palette_entries(image).get((0, 0, 0)):
+            raise UserError(
+                f"has a palette with black at number {black} and another colour at 0: which one is "
+                "the background? Save it without a palette, with 0 for the background."
+            )
+        numbers = decoded_labels(image, path, None)[0]
         if not (numbers == 255).any() or _are_numbers(numbers):
             return numbers
     return read_label_image(path, {0: 0, 255: 1})

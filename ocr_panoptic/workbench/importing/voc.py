@@ -17,6 +17,7 @@ from pycocotools import mask as rle
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.coco_panoptic import rgb2id
 from ocr_panoptic.formats.files import printable
+from ocr_panoptic.formats.labels import palette_entries
 from ocr_panoptic.formats.pictures import load_labels
 from ocr_panoptic.formats.segment_runs import SegmentRuns
 
@@ -115,7 +116,11 @@ def _read_image(
 def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
     """Return a PNG's labels or packed RGB colours, int64 [H, W], and whether they are colours."""
     picture = load_labels(path, "PNG of VOC")
-    # ``in_colors`` matters only for palette PNGs, whose indices are labels otherwise.
+    # ``in_colors`` matters only for palette PNGs, whose indices are labels otherwise. In a palette
+    # that a program has sorted, VOC's colours tell the labels.
+    entries = palette_entries(picture)
+    if entries.keys() <= _VOC_COLORS.keys():
+        in_colors |= any(_VOC_COLORS[color] != index for color, index in entries.items())
     if picture.mode in ("RGB", "RGBA") or (picture.mode == "P" and in_colors):
         return rgb2id(np.asarray(picture.convert("RGB"))).astype(np.int64), True
     if picture.mode not in ("P", "L", "1") and not picture.mode.startswith("I"):
@@ -156,4 +161,5 @@ def voc_color(index: int) -> tuple[int, int, int]:
     return red, green, blue
 
 
+_VOC_COLORS = {voc_color(index): index for index in range(256)}
 _VOID_COLOR = int.from_bytes(voc_color(_VOID), "little")
