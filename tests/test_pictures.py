@@ -6,6 +6,7 @@ import struct
 import subprocess
 import sys
 import zlib
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -131,6 +132,36 @@ def test_numbers_without_a_white_are_refused(tmp_path, dtype, read):
     with pytest.raises(ValueError, match=r"holds .*white; convert it") as e:
         read(path)
     assert str(e.value).startswith(f"{path}: image ") == (read is read_picture)
+
+
+def tiff(*pages: dict[int, int]) -> bytes:
+    """Return a TIFF file of pages of 4x3 grey pixels; each page gives tags in place of these."""
+    content, links = b"II*\0" + bytes(4), [4]
+    for page in pages:
+        tags = {256: 4, 257: 3, 258: 8, 259: 1, 262: 1, 273: 8, 277: 1, 278: 3, 279: 12} | page
+        entries = [struct.pack("<HHII", key, 4, 1, value) for key, value in sorted(tags.items())]
+        place = struct.pack("<I", len(content) + 60)  # 60 bytes of pixels
+        content = content[: links[-1]] + place + content[links[-1] + 4 :] + bytes(60)
+        content += struct.pack("<H", len(entries)) + b"".join(entries) + bytes(4)
+        links.append(len(content) - 4)
+    return content
+
+
+@pytest.mark.parametrize("read", [read_picture, header_size, read_label_image])
+@pytest.mark.parametrize(
+    "pages, fault",
+    [
+        ([{}], ""),
+        ([{}, {254: 1}, {254: 4, 258: 1}, {256: 2, 257: 1}], ""),  # previews and a mask
+        ([{}, {254: 2}, {}], "has 3 pages of 4x3 pixels"),
+        ([{277: 5, 279: 60}], "has 5 channels of 8 bits, which cannot be read from a TIFF file"),
+    ],
+)
+def test_pages_and_channels_of_tiff_files(tmp_path, read, pages, fault):
+    path = tmp_path / "a.tif"
+    path.write_bytes(tiff(*pages))
+    with pytest.raises(ValueError, match=fault) if fault else nullcontext():
+        read(path)
 
 
 NOISE = np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)

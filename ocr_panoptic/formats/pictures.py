@@ -7,10 +7,11 @@ Shape letters: H, W size of the image, C channels.
 import functools
 import os
 import warnings
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, TiffImagePlugin, UnidentifiedImageError
 
 from ocr_panoptic.errors import MissingFileError, UserError
 
@@ -37,6 +38,7 @@ VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpe
 # Formats that change the values of pixels, which labels need exactly.
 LOSSY = {"AVIF", "JPEG", "JPEG2000", "MPO", "WEBP"}
 
+_TIFF = ExifTags.Base
 _DEEP = "16 bits in the file"  # key of a note in Pillow's ``image.info``
 
 Color = tuple[int, int, int]  # RGB in 0..255
@@ -234,10 +236,10 @@ def _open(path: str | os.PathLike, decode: bool = True) -> Image.Image:
         )
     try:
         with open(path, "rb") as file, Image.open(file, formats=_formats()) as image:
+            pages = len(_tiff_pages(path)) if image.format == "TIFF" else 1
             image.info[_DEEP] = ";16" in str(image.tile)  # Pillow reads 8 of 16 bits of a colour
             if decode:
                 image.load()
-            return image
     except Image.DecompressionBombError as error:
         raise UserError(
             f"has more than {2 * (Image.MAX_IMAGE_PIXELS or 0) / 1e6:.6g} megapixels; to allow "
@@ -247,8 +249,40 @@ def _open(path: str | os.PathLike, decode: bool = True) -> Image.Image:
         unknown = isinstance(error, UnidentifiedImageError)
         if isinstance(error, OSError) and error.errno:  # such as missing permissions
             raise UserError(f"cannot be read ({error.strerror})") from error
+        if unknown and (found := _tiff_pages(path)):
+            *_, channels, bits = found[0]
+            raise UserError(
+                f"has {channels} channels of {bits} bits, which cannot be read from a TIFF file; "
+                "save 1, 3 or 4 channels of 8 bits"
+            ) from error
         reason = "unknown format" if unknown else printable(error) or type(error).__name__
         raise UserError(f"is broken or truncated ({reason}); copy or download it again") from error
+    if pages > 1:
+        raise UserError(
+            f"has {pages} pages of {image.width}x{image.height} pixels, as stacks and channels do; "
+            "save the page, or the channels, that count as one image"
+        )
+    return image
+
+
+def _tiff_pages(path: str) -> list[Any]:
+    """Return the tags of each page of a TIFF file, without previews and masks; [] for others."""
+    pages = []
+    with suppress(Exception), open(path, "rb") as file:  # a broken file has fewer pages
+        head = file.read(8)
+        head += file.read(8) if 43 in head[2:4] else b""  # a BigTIFF file
+        tags, seen = TiffImagePlugin.ImageFileDirectory_v2(head), {0}
+        while (place := tags.next) not in seen:
+            seen.add(place)
+            file.seek(place)
+            tags = TiffImagePlugin.ImageFileDirectory_v2(head)
+            tags.load(file)
+            size = [tags.get(k) for k in (_TIFF.ImageWidth, _TIFF.ImageLength)]
+            # NewSubfileType has bit 1 for a preview and bit 4 for a mask.
+            if not (tags.get(_TIFF.NewSubfileType, 0) & 5 or pages and size != pages[0][:2]):
+                bits = max(tags.get(_TIFF.BitsPerSample, (1,)))
+                pages.append([*size, tags.get(_TIFF.SamplesPerPixel, 1), bits])
+    return pages
 
 
 def _orientation(image: Image.Image, decoded: bool = True) -> int | None:
