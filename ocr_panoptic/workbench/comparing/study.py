@@ -17,6 +17,7 @@ from detectron2.modeling import build_model
 from filelock import FileLock, Timeout
 
 from ocr_panoptic.config.files import load_config
+from ocr_panoptic.data.panoptic.annotations import file_name_faults
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.stored import evaluation_folder, read_evaluation
 from ocr_panoptic.formats.files import read_json, write_json
@@ -53,6 +54,11 @@ class Study:
 
     systems: Mapping[str, System]
     metrics: tuple[str, ...]  # "task/metric" in metrics.json
+
+    def __post_init__(self) -> None:
+        for name in self.systems:  # runs are stored in folders of these names
+            for fault in file_name_faults(name):
+                raise UserError(f"system {name!r}: {fault.replace('file_name', 'its name')}")
 
     @property
     def seeds(self) -> tuple[int, ...]:

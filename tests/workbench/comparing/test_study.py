@@ -125,3 +125,9 @@ def test_a_missing_metric_is_reported_after_the_first_run(tiny_data, study, tmp_
     study = replace(study, metrics=("sem_seg/mIou",))
     with pytest.raises(ValueError, match="no metric sem_seg/mIou; the evaluation has sem_seg/mIoU"):
         run_study(study, TRAIN, tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["../../evil", "/evil", ""])
+def test_names_of_systems_stay_inside_the_output(name):
+    with pytest.raises(ValueError, match=f"system '{name}': its name must"):
+        Study({name: System(SEMANTIC_CONFIG, (), (0,))}, ())
