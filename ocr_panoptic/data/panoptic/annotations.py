@@ -11,6 +11,7 @@ classes are ordered by category id, as Detectron2 orders COCO's categories.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from ocr_panoptic.data.classes import (
     VOID_LABEL,
@@ -64,9 +65,9 @@ def parse_categories(entries: object, source: str) -> list[Category]:
         )
     if not faults and num_stuff == len(usable):
         faults.append(
-            "no category has isthing 1. Panoptic-FPN needs at least one thing category "
-            "(no image has to show one). Regions without things are semantic labels, for the other "
-            "architecture."
+            "no category has isthing 1. Panoptic-FPN needs at least one thing category (no image "
+            'has to show one). Datumaro writes 0 for all: set isthing to 1 in "categories" for the '
+            "classes of objects. Regions alone are semantic labels, for the other architecture."
         )
     raise_if_any([f"{source}: {fault}" for fault in faults])
     return [
@@ -158,23 +159,24 @@ def read_panoptic_json(path: Path) -> PanopticJson:
     for number in images.keys() - annotations.keys():
         faults.append(f"image {number!r} has no annotation.")
     listed = [entry for entry in content["categories"] if isinstance(entry, dict)]
-    category_ids = {entry["id"] for entry in listed if is_id(entry.get("id"))}  # faulty ones, too
+    # Whether each category is stuff; faulty ones, too.
+    known = {e["id"]: e.get("isthing") == 0 for e in listed if is_id(e.get("id"))}
     joined = []
     for number in (number for number in images if number in annotations):
         image, annotation = images[number], annotations[number]
         wrong = [f"image {number!r}: {fault}" for fault in _image_faults(image)]
-        for fault in _annotation_faults(annotation, category_ids):
+        for fault in _annotation_faults(annotation, known):
             wrong.append(f"annotation of image {number!r}: {fault}")
         faults += wrong
         if not wrong:
             joined.append(
                 PanopticImage(
                     id=number,
-                    file_name=image["file_name"],
-                    png_name=annotation["file_name"],
+                    file_name=_with_slashes(image["file_name"]),
+                    png_name=_with_slashes(annotation["file_name"]),
                     height=image["height"],
                     width=image["width"],
-                    segments=annotation["segments_info"],
+                    segments=_joined(annotation["segments_info"]),
                 )
             )
     for kind, key in (("image file", "file_name"), ("PNG file", "png_name")):
@@ -219,35 +221,53 @@ def _by_id(entries: list, key: str, kind: str, faults: list[str]) -> dict[int | 
     return result
 
 
+def _with_slashes(name: Any) -> Any:
+    """Return a path with slashes in place of the backslashes of Windows."""
+    return name.replace("\\", "/") if isinstance(name, str) else name
+
+
+def _joined(segments: list[dict]) -> list[dict]:
+    """Join entries with the same id, as Segments.ai writes the regions of a class of stuff."""
+    joined: dict[int, dict] = {}
+    for segment in segments:
+        number, category = segment["id"], segment["category_id"]
+        again = {"id": number, "category_id": category, "iscrowd": segment.get("iscrowd", 0)}
+        joined[number] = again if number in joined else segment  # area and bbox are of one region
+    return [*joined.values()]
+
+
 def _image_faults(image: dict) -> Iterator[str]:
-    yield from file_name_faults(image.get("file_name"))
+    yield from file_name_faults(_with_slashes(image.get("file_name")))
     for key in ("height", "width"):
         if not is_id(image.get(key)) or image[key] == 0:
             yield f"{key} must be a number of pixels, found {image.get(key)!r}."
 
 
-def _annotation_faults(annotation: dict, category_ids: set[int]) -> Iterator[str]:
-    yield from file_name_faults(annotation.get("file_name"))
+def _annotation_faults(annotation: dict, known: dict[int, bool]) -> Iterator[str]:
+    """Yield the faults of an annotation; ``known`` says for each category whether it is stuff."""
+    yield from file_name_faults(_with_slashes(annotation.get("file_name")))
     segments = annotation.get("segments_info")
     if not isinstance(segments, list):
         yield f"segments_info must be a list, found {segments!r}."
         return
-    numbers = []
+    owners: dict[int, list[int | None]] = {}  # id -> its categories, None for things
     for segment in segments:
         number = segment.get("id") if isinstance(segment, dict) else None
         if not is_id(number):
             yield f"a segment needs an integer id, found {segment!r}."
             continue
-        numbers.append(number)
         category, iscrowd = segment.get("category_id"), segment.get("iscrowd", 0)
+        is_stuff = is_id(category) and known.get(category, False)
+        owners.setdefault(number, []).append(category if is_stuff else None)
         if number == 0:
             yield "segment id 0 is reserved for void."
-        if not is_id(category) or category not in category_ids:
+        if not is_id(category) or category not in known:
             yield f'segment {number}: category {category!r} is not among "categories".'
         if iscrowd not in (0, 1):
             yield f"segment {number}: iscrowd must be 0 or 1, found {iscrowd!r}."
-    for number, times in repeated(numbers):
-        yield f"segment id {number} is used {times} times."
+    for number, categories in owners.items():
+        if len(categories) > 1 and (None in categories or len({*categories}) > 1):
+            yield f"segment id {number} is used {len(categories)} times."
 
 
 def file_name_faults(name: object) -> Iterator[str]:

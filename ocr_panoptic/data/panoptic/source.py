@@ -44,7 +44,7 @@ class PanopticSource:
     The mapper derives labels, masks and boxes from the PNG. Images without segments are left out.
 
     Attributes:
-        hides: whether a listed segment can be absent from the PNG, hidden by other segments.
+        hides: whether others are expected to hide segments; if not, the data check warns of it.
         read_segments: function that reads the segment ids of a file in ``split.segments``.
         order: names of a trained model's thing classes, and of its stuff classes; if None, classes
             are ordered by category id.
@@ -140,7 +140,7 @@ class PanopticSource:
             ],
             "pan_seg_file_name": png,
             "segments_info": segments,
-            **({"hides_segments": True} if self.hides else {}),
+            "hides_segments": True,
             **self._reading(),
         }
 
@@ -158,7 +158,7 @@ class PanopticSource:
             "ignore_label": VOID_LABEL,
             "label_divisor": 1000,
             "channels": self.channels,
-            "hides_segments": self.hides,
+            "hides_segments": True,
             **self._reading(),
         }
 

@@ -202,5 +202,5 @@ def check_labelled_image(source: SemanticSource, pair: tuple[Path, Path]) -> Fin
         faults.append(f"{label_file}: {error}")
     classes = {label: (0, area) for label, area in pixels.items()}
     by_colour, palette = raw.dtype == np.uint32, palette_entries(file)
-    size = height, width
-    return Findings(faults, size, classes, photo, 0, ignored, is_near, {}, palette, by_colour)
+    labels = {"ignored": ignored, "is_near": is_near, "palette": palette, "by_colour": by_colour}
+    return Findings(faults, (height, width), classes, photo, **labels)

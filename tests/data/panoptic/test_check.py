@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,12 +10,14 @@ from detectron2.data import MetadataCatalog
 from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES
 from PIL import Image
 
+from ocr_panoptic.data.data_check import check_data
 from ocr_panoptic.data.faults import DataFaults, raise_if_any
 from ocr_panoptic.data.panoptic.annotations import panoptic_metadata, parse_categories
 from ocr_panoptic.data.panoptic.check import checker
 from ocr_panoptic.data.panoptic.source import PanopticSource, read_split
-from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
+from ocr_panoptic.formats.coco_panoptic import id2rgb, write_panoptic_png
 from support.faults import faults_of
+from support.raw_pets import CAT, FIRST, SECOND
 
 
 def check_split(split):
@@ -190,10 +193,7 @@ def test_exif_orientation_counts_as_in_detectron2(raw, orientation, stored):
     [
         (
             {"id": 70001},
-            [
-                "segment 70000 covers 16 pixels but is not in the JSON's segments_info.",
-                "segment 70001 of the JSON has no pixel in the PNG.",
-            ],
+            ["segment 70000 covers 16 pixels but is not in the JSON's segments_info."],
         ),
         (
             {"id": 256**3},
@@ -218,6 +218,44 @@ def test_json_and_png_differ(raw, values, expected):
     raw.image("first.jpg").unlink()
     raw.content["annotations"][1]["segments_info"][1]["area"] = 3
     assert len(faults_in(raw)) == len(expected) + 2  # faults of all images
+
+
+def segments_of(raw) -> list[dict]:
+    return raw.content["annotations"][0]["segments_info"]
+
+
+@pytest.mark.parametrize(
+    "change, warnings",
+    [
+        # Segments.ai: an entry for each region of a class of stuff
+        (lambda raw: segments_of(raw).append({**segments_of(raw)[0], "area": 1}), []),
+        (lambda raw: raw.content["images"][1].update(file_name="more\\second.bmp"), []),
+        (lambda raw: raw.content["annotations"][1].update(file_name=".\\more\\second.png"), []),
+        # Datumaro: hidden segments, areas before other segments cut them, boxes without a row
+        (
+            lambda raw: segments_of(raw).append({"id": 77, "category_id": CAT}),
+            ["1 of 7 segments have no pixel in their PNGs and are left out (first.png)."],
+        ),
+        (
+            lambda raw: segments_of(raw)[0].update(area=20, bbox=[0, 0, 7, 9]),
+            ["1 of 6 segments are smaller in their PNGs than in the JSON (first.png)."],
+        ),
+    ],
+)
+def test_habits_of_tools(raw, change, warnings):
+    change(raw)
+    (split,) = check_data(raw.described(), workers=1).splits
+    assert [split.classes[i].pixels for i in range(4)] == [8, 30, 7, 18]
+    assert [text.partition(" The PNGs")[0] for text in split.warnings] == warnings
+    (record, _) = sorted(PanopticSource("raw", raw.split)(), key=lambda r: -r["image_id"])
+    assert Path(record["file_name"]).exists() and record["hides_segments"]
+
+
+def test_pngs_written_by_opencv_have_swapped_channels(raw):
+    for name, ids in (("first.png", FIRST), ("more/second.png", SECOND)):
+        Image.fromarray(id2rgb(ids)[..., ::-1]).save(raw.png(name))
+    with pytest.raises(DataFaults, match="^1 fault .*\n.*png: red and blue are swapped, as OpenCV"):
+        check_data(raw.described(), workers=1)
 
 
 THING = {"id": 1, "name": "cat", "isthing": 1, "color": [1, 2, 3]}
