@@ -12,13 +12,13 @@ from ocr_panoptic.errors import MissingFileError, UserError
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import corners_of, is_box, is_traced, mask_of_polygons, mask_of_rle
+from .other_tools import read_export, unreadable
 from .reading import (
     Annotations,
     check_size,
     image_file,
     names_of_upload,
     read_each,
-    read_object,
     require_images,
 )
 
@@ -59,8 +59,8 @@ def read_coco(source: Path, images: Path | None, polygons: str | None = None) ->
         images, source = images or source, own_name
         if not source.is_file():
             raise MissingFileError(f"{source}: not found. Name the JSON and the folder of images.")
-    folder = require_images(images, f"{source}: a COCO JSON")
     ((content, names, own),) = read_each([(str(source), source)], _load)
+    folder = require_images(images, f"{source}: a COCO JSON")
     tools = [name for word, name in TOOLS.items() if word in str(content.get("info"))]
     if tools and polygons is None:
         logger.warning(
@@ -92,11 +92,11 @@ def read_coco(source: Path, images: Path | None, polygons: str | None = None) ->
 
 def _load(source: Path) -> tuple[dict, dict[str, str], dict[str, list[dict]]]:
     """Return a COCO JSON's content, its classes keyed by id, and annotations keyed by image id."""
-    content = read_object(source)
-    if not all(isinstance(content.get(key), list) for key in _LISTS):
-        raise UserError(
-            f"is not a JSON of COCO instances, an object with the lists {', '.join(_LISTS)}."
-        )
+    content = read_export(source)
+    if not isinstance(content, dict) or not all(isinstance(content.get(k), list) for k in _LISTS):
+        lists = ", ".join(_LISTS)
+        fault = f"is not a JSON of COCO instances, an object with the lists {lists}."
+        raise unreadable(source, content, fault)
     annotations = content["annotations"]
     if annotations and "segments_info" in annotations[0]:
         raise UserError("is a panoptic JSON: name it in a data file, without an import.")

@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,12 +36,14 @@ class AnnotationSource:
         images: folder of images; None if the format determines the folder.
         labels: folder of semantic label PNGs, over which the annotations are painted; can be None.
         part: split of the annotations to read; None for all splits of the annotations.
+        is_own: whether the annotations, not the user, name the split, which may be empty.
     """
 
     annotations: Path
     images: Path | None = None
     labels: Path | None = None
     part: str | None = None
+    is_own: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ def with_own_splits(
         return sources
     logger.info(f"{train.annotations}: its own splits are taken: {', '.join(splits)}.")
     return {
-        split: replace(train, annotations=annotations, part=part)
+        split: replace(train, annotations=annotations, part=part, is_own=split != "train")
         for split, (annotations, part) in splits.items()
     }
 
@@ -142,6 +145,9 @@ def read_sources(
                 if annotations.drafts:
                     add_classes(drafted, replace(draft, segments=annotations.drafts(entry)))
     raise_if_any(faults)
+    for split in [s for s, listed in found.items() if not listed and sources[s].is_own]:
+        logger.warning(f"{sources[split].annotations}: {split} holds no image, and is left out.")
+        del found[split]
     raise_if_any(list(_name_faults(sources, found)))
     has_faults = any(any(faults_of_class(name, [0, 0, 0])) for name in drafted)
     if not (has_faults or plan.label_space):  # label PNGs add classes
@@ -158,7 +164,7 @@ def read_sources(
             else:
                 images[split].append(image)
                 add_classes(classes, image)
-        images[split].sort(key=lambda image: image.name)
+        images[split] = _with_own_stems(images[split])
     place = ", ".join(str(source.annotations) for source in sources.values())
     for name in classes:
         faults += [f"{place}: class {name!r}: {f}" for f in faults_of_class(name, [0, 0, 0])]
@@ -185,8 +191,19 @@ def _name_faults(
                 yield f"{image.file}: is in both {other} and {split}."
         if not images:
             yield f"{place}: no image is annotated."
-        for stem, times in repeated(PurePosixPath(i.name).with_suffix("") for i in images):
-            yield f"{place}: {times} images are named {stem}, apart from their suffixes."
+        for name, times in repeated(image.name for image in images):
+            yield f"{place}: {times} images are named {name}."
+
+
+def _with_own_stems(images: Sequence[AnnotatedImage]) -> list[AnnotatedImage]:
+    """Sort images by name; x.jpg beside x.png becomes x.jpg.jpg, because labels are x.jpg.png."""
+    stems = Counter(PurePosixPath(image.name).with_suffix("") for image in images)
+    named = [
+        replace(image, name=image.name + path.suffix) if stems[path.with_suffix("")] > 1 else image
+        for image in images
+        for path in (PurePosixPath(image.name),)
+    ]
+    return sorted(named, key=lambda image: image.name)
 
 
 def _read(

@@ -17,10 +17,11 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import numpy as np
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.files import printable, read_json
+from ocr_panoptic.formats.files import printable
 
 from .annotated_image import AnnotatedImage, Segment, join_parts
 from .masks import ellipse, mask_of_pixels, mask_of_polygons, read_base64_png, rectangle
+from .other_tools import read_export, unreadable
 from .reading import (
     IMAGE_SUFFIXES,
     Annotations,
@@ -54,14 +55,12 @@ def read_label_studio(source: Path, images: Path | None) -> Annotations:
     uploads, ``images`` is the project's upload folder or a folder with the original files.
     """
     folder = require_images(images, f"{source}")
-    tasks = read_json(source)
+    tasks = read_export(source)
     if not isinstance(tasks, list) or not all(
         isinstance(task, dict) and {"data", "annotations"} <= task.keys() for task in tasks
     ):
-        raise UserError(
-            f'{source}: is not a list of tasks with data and annotations. Export as "JSON", not as '
-            '"JSON-MIN".'
-        )
+        fault = f"{source}: is not a list of tasks with data and annotations. Export as "
+        raise unreadable(source, tasks, f'{fault}"JSON", not as "JSON-MIN".')
     chosen = []  # (place, (task, annotation to read)) of each image
     several = 0  # number of tasks with several annotations
     for task in tasks:

@@ -16,10 +16,10 @@ import numpy as np
 
 from ocr_panoptic.data.faults import first_few
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.files import read_json
 
 from .annotated_image import AnnotatedImage, Segment, join_parts
 from .masks import check_points, drawn, placed, read_base64_png
+from .other_tools import read_export, unreadable
 from .reading import (
     Annotations,
     check_size,
@@ -40,7 +40,7 @@ def read_labelme(source: Path, images: Path | None) -> Annotations:
     """Return the annotated images of LabelMe files; warn about other JSON files."""
     files = files_below(source, (".json",))
     folder = require_images(images or source, str(source))
-    contents = read_each(((str(path), path) for path in files), read_json)
+    contents = read_each(((str(path), path) for path in files), read_export)
     entries, strange = [], []
     for path, content in zip(files, contents, strict=True):
         if isinstance(content, dict) and {"shapes", "imagePath"} <= content.keys():
@@ -49,9 +49,8 @@ def read_labelme(source: Path, images: Path | None) -> Annotations:
         else:
             strange.append(str(path.relative_to(source)))
     if not entries:
-        raise UserError(
-            f"{source / strange[0]}: is not a LabelMe file: it has no imagePath or no shapes."
-        )
+        fault = f"{path}: is not a LabelMe file: it has no imagePath or no shapes."
+        raise unreadable(path, content, fault)
     if strange:
         logger.warning(
             f"{source}: {len(strange)} of {len(files)} JSON files are not LabelMe files and left "

@@ -46,6 +46,8 @@ _COMMON = {
 }
 _MASK_FOLDERS = {"mask", "masks", "label", "labels", "annotation", "annotations"}
 _NUMBER = re.compile(r"(?:[\W_]+\d*)+$")  # "_1", " (2)" at the end of a name; not in "grade1"
+# Files that Cellpose writes beside its masks, "..._cp_masks.png".
+_CELLPOSE = re.compile(r"_(flows|outlines|cp_output|dP|cellprob)(_cp_masks)?\.\w+$")
 _HASH = re.compile(r"(?=.*\d)[0-9a-fA-F-]{8,}")
 
 
@@ -54,6 +56,12 @@ def read_masks(source: Path, images: Path | None = None) -> Annotations:
     folder = images or source
     photos = _photos(folder, source)
     masks = sorted({*files_below(source, LABEL_SUFFIXES + LOSSY_SUFFIXES)} - {*photos})
+    if any(mask.stem.endswith("_cp_masks") for mask in masks):
+        surplus = [m for m in masks if _CELLPOSE.search(m.relative_to(source).as_posix())]
+        masks = [mask for mask in masks if mask not in surplus]
+        if surplus:
+            some = first_few([str(mask.relative_to(source)) for mask in surplus])
+            logger.warning(f"{source}: {len(surplus)} by-products of Cellpose are left out: {some}")
     by_stem = defaultdict(list)
     for photo in photos:
         by_stem[photo.stem].append(photo)

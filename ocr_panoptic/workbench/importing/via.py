@@ -18,7 +18,8 @@ from ocr_panoptic.errors import UserError
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import ellipse, is_traced, mask_of_polygons, rectangle
-from .reading import Annotations, image_file, read_each, read_object, require_images
+from .other_tools import read_export, unreadable
+from .reading import Annotations, image_file, read_each, require_images
 
 _PROJECT = "_via_img_metadata"
 _CLASS = ("label", "class", "name", "type", "category", "object")  # usual names
@@ -29,15 +30,15 @@ _ONLY = "object"  # the class of regions without attributes
 def read_via(source: Path, images: Path | None, polygons: str | None = None) -> Annotations:
     """Return the annotated images of a VIA JSON."""
     folder = require_images(images, f"{source}: a JSON of VIA")
-    content = read_object(source)
-    entries = [*content.get(_PROJECT, content).values()]
+    content = read_export(source)
+    project = content.get(_PROJECT, content) if isinstance(content, dict) else {}
+    entries = [*project.values()]
     if not entries or not all(
         isinstance(e, dict) and {"filename", "regions"} <= {*e} for e in entries
     ):
-        raise UserError(
-            f"{source}: is not a JSON of VIA 1 or 2, in which each image has a filename and "
-            'regions. Export "as JSON", or "as COCO" for --from coco.'
-        )
+        fault = "is not a JSON of VIA 1 or 2, in which each image has a filename and regions"
+        hint = 'Export "as JSON", or "as COCO" for --from coco'
+        raise unreadable(source, content, f"{source}: {fault}. {hint}.")
     key = _class_attribute(source, [r for entry in entries for r in _regions(entry)])
     return Annotations(
         [(f"{source}: image {entry['filename']!r:.200}", entry) for entry in entries],

@@ -61,8 +61,10 @@ def read_yolo(
         places += listed if part in (None, split) else []
     # Two splits often have the same folder.
     places = list({place.resolve(): place for place in places}.values())
+    if part not in (None, "train"):  # Roboflow writes empty folders for splits without images
+        places = [place for place in places if not place.is_dir() or any(place.iterdir())]
     files = [file for place in places for file in _images_of(place)]
-    root = Path(os.path.commonpath([file.parent for file in files]))
+    root = Path(os.path.commonpath([file.parent for file in files] or [source.parent]))
     for place in places:
         _warn_of_lost_labels(place, files)
     return Annotations(

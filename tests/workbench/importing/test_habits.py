@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from ocr_panoptic.data.data_check import check_data
 from ocr_panoptic.data.data_file import read_data_file
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.workbench.importing.import_plan import AnnotationSource, ImportPlan
@@ -184,6 +185,40 @@ def test_roboflows_splits_are_used(tmp_path, caplog):
         assert np.array_equal(region.pixels, SIMPLE)
     one = {"train": AnnotationSource(source / "train"), "val": AnnotationSource(source / "valid")}
     assert maps_of(import_annotations("two", one, plan, tmp_path / "two")).keys() == one.keys()
+
+
+@pytest.mark.parametrize("format", ["coco", "yolo-seg"])
+def test_an_empty_split_of_roboflow_is_left_out(tmp_path, caplog, format):
+    outline, source = as_supervision(SIMPLE), tmp_path / "export"
+    (corners,) = np.reshape(outline["segmentation"], (1, -1, 2))
+    shares = " ".join(map(str, (corners / (W, H)).ravel()))
+    shade(source / "train/images/a.png")
+    save(source / "train/labels/a.txt", f"0 {shares}\n")
+    (source / "valid/images").mkdir(parents=True)
+    content = dogs(outline, name="images/a.png")
+    save(source / "train/_annotations.coco.json", content)
+    save(source / "valid/_annotations.coco.json", content | {"images": [], "annotations": []})
+    save(source / "data.yaml", "train: ../train/images\nval: ../valid/images\nnames: [dog]\n")
+    plan = ImportPlan(format, KINDS, polygons="centres")
+    train = AnnotationSource(source / "data.yaml" if format == "yolo-seg" else source)
+    found = maps_of(import_annotations("dogs", {"train": train}, plan, tmp_path / "out"))
+    assert [*found] == ["train"] and len(found["train"]) == 1
+    assert "val holds no image, and is left out" in caplog.text
+
+
+@pytest.mark.parametrize("semantic", [False, True])
+def test_images_with_the_same_stem(tmp_path, images, semantic):
+    shade(images / "a.bmp", 9)
+    parts = as_supervision(SIMPLE), as_supervision(RING) | {"image_id": 2}
+    content = coco(*parts, size=SIZE, names=("a.png", "a.bmp"))
+    source = AnnotationSource(save(tmp_path / "coco.json", content), images)
+    plan = ImportPlan("coco", crowds="objects", rest="sky", semantic=semantic)
+    file = import_annotations("same", {"train": source}, plan, tmp_path / "out")
+    (split,) = check_data(file, workers=1).splits
+    pixels = {c.name: c.pixels for c in split.classes}
+    names = {path.name for path in (tmp_path / "out/raw/train/images").iterdir()}
+    assert names == {"a.png.png", "a.bmp.bmp"}
+    assert pixels["dog"] > RING.sum() and sum(pixels.values()) == 2 * H * W
 
 
 @pytest.mark.parametrize("as_lists", [False, True], ids=["folders", "CVAT's lists"])

@@ -118,3 +118,22 @@ def test_masks_without_an_image(tmp_path):
     save(tmp_path / "m/2/car.png", np.stack([ONE, TWO, TWO], 2))
     with pytest.raises(DataFaults, match=r"car.png: has the colours .*\[255, 0, 0\].* objects, "):
         list(read_masks(tmp_path / "m", tmp_path / "i"))
+
+
+def test_by_products_of_cellpose_are_left_out(tmp_path, caplog):
+    save(tmp_path / "a.png", np.zeros((12, 16, 3), np.uint8))
+    for end in ("cp_masks.png", "flows.tif", "outlines.png", "flows_cp_masks.tif"):
+        save(tmp_path / f"a_{end}", ONE if end == "cp_masks.png" else TWO)
+    ((segment,),) = (image.segments for image in read_masks(tmp_path))
+    assert np.array_equal(segment.pixels(), ONE > 0) and segment.label == "object"
+    assert "3 by-products of Cellpose are left out: a_flows.tif," in caplog.text
+
+
+def test_a_palette_in_which_black_is_not_the_first(tmp_path):
+    save(tmp_path / "images/a.png", np.zeros((12, 16, 3), np.uint8))
+    mask = Image.fromarray((ONE == 0).astype(np.uint8), "P")
+    mask.putpalette([255, 255, 255, 0, 0, 0])
+    (tmp_path / "masks").mkdir()
+    mask.save(tmp_path / "masks/a.png")
+    with pytest.raises(DataFaults, match="black at number 1 .* which one is the background"):
+        list(read_masks(tmp_path / "masks", tmp_path / "images"))

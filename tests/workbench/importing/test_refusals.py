@@ -58,6 +58,7 @@ def part(**value: object) -> dict:
     return region(value)
 
 
+EMPTY = {"images": [], "annotations": [], "categories": []}
 VIA_REGIONS = [{"shape_attributes": {}, "region_attributes": {"kind": "a", "colour": "b"}}]
 TRUE = base64_png(np.ones((2, 3), np.uint8))
 
@@ -214,7 +215,8 @@ TRACK = "<annotations><track/></annotations>"
 @pytest.mark.parametrize(
     "format, file, content, reason",
     [
-        ("coco", "a.json", {}, "does not say where the images lie: give their folder after it"),
+        ("coco", "a.json", EMPTY, "does not say where the images lie: give their folder after it"),
+        ("coco", "a.json", {}, "is not a JSON of COCO instances"),
         ("voc", None, "", "SegmentationClass: not found. Give the folder that holds"),
         ("yolo-seg", "d.yaml", "train: x", "expected names: with"),
         ("yolo-seg", "d.yaml", "names: [a, a]", "the class a comes 2 times"),
@@ -233,6 +235,14 @@ TRACK = "<annotations><track/></annotations>"
         ("via", "a.json", {"a": {"filename": "a.png", "regions": VIA_REGIONS}}, "which attribute"),
         ("label-studio", "a.json", {"tasks": []}, 'Export as "JSON"'),
         ("label-studio", "a.json", [{"id": 1, "label": []}], 'not as "JSON-MIN"'),
+        ("coco", "a.json", {"item": {}, "annotations": []}, r"of V7 .Darwin.\. Export COCO"),
+        ("coco", "a.json", {"type": "x", "features": []}, "of GeoJSON, as of QuPath"),
+        ("coco", "a.json", [{"image_id": 1, "category_id": 1}], "export of COCO's results"),
+        ("coco", "a.json", '{"source-ref": "s3://a"}\n{"source-ref": "s3://b"}', "SageMaker"),
+        ("coco", "a.json", '{"a": 1}\n{"a": 2}', "is not JSON .Extra data"),
+        ("coco", "a.json", [{"data": {}, "annotations": []}], "Studio. Give --from label-studio"),
+        ("via", "a.json", [{"label_hash": "x", "data_units": {}}], "export of Encord. Export COCO"),
+        ("labelme", "l/a.json", [{"externalId": "a", "labels": []}], "is an export of Kili"),
     ],
 )
 def test_a_source(folder, format, file, content, reason):

@@ -1,0 +1,68 @@
+"""Recognizes exports that a format's reader cannot read, to say which export to take instead."""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import read_json
+
+_COCO = "Export COCO with segmentations, and give --from coco"
+_MASKS = "Export label images in which each object has a number, and give --from masks"
+
+# Keys of the content or of its first entry -> the tool, and what to do.
+_EXPORTS: tuple[tuple[set[str], str, str], ...] = (
+    ({"shapes", "imagePath"}, "LabelMe", "Give its folder to --from labelme"),
+    ({"_via_img_metadata"}, "VGG Image Annotator", "Give --from via"),
+    ({"filename", "regions"}, "VGG Image Annotator", "Give --from via"),
+    ({"data", "annotations"}, "Label Studio", "Give --from label-studio"),
+    ({"annotation_id", "annotator"}, "Label Studio", 'Export "JSON", not "JSON-MIN"'),
+    ({"imgHeight", "objects"}, "Cityscapes", "Give its folder to --from cityscapes-polygons"),
+    ({"objects", "size", "tags"}, "Supervisely", "Give the project's folder to --from supervisely"),
+    ({"item", "annotations"}, "V7 (Darwin)", _COCO),
+    ({"dataset", "image", "annotations"}, "V7 (Darwin)", _COCO),
+    ({"features"}, "GeoJSON, as of QuPath", _MASKS),
+    ({"geometry", "properties"}, "GeoJSON, as of QuPath", _MASKS),
+    ({"data_row"}, "Labelbox", "Convert it to COCO, and give --from coco"),
+    ({"Labeled Data"}, "Labelbox", "Convert it to COCO, and give --from coco"),
+    ({"source-ref"}, "SageMaker Ground Truth", "Name its label PNGs as labels in a data file"),
+    ({"data_units"}, "Encord", _COCO),
+    ({"externalId"}, "Kili", _COCO),
+    ({"metadata", "instances"}, "SuperAnnotate", _COCO),
+    ({"dataset", "name"}, "Segments.ai", 'Export "coco-panoptic", and name it in a data file'),
+    ({"itemMetadata"}, "Dataloop", _COCO),
+    ({"datasetId", "annotations"}, "Dataloop", _COCO),
+    ({"export_format_version"}, "Hasty", _COCO),
+    ({"items", "categories"}, "Datumaro", "Convert it to coco_instances, and give --from coco"),
+    ({"samples"}, "FiftyOne", "Export a COCODetectionDataset, and give --from coco"),
+    ({"frames"}, "Scalabel or BDD100K", "Convert it to COCO, and give --from coco"),
+    ({"name", "labels"}, "Scalabel or BDD100K", "Convert it to COCO, and give --from coco"),
+    ({"task_id", "response"}, "Scale", "Convert it to COCO, and give --from coco"),
+    ({"image", "annotations"}, "Create ML", "It has boxes only. " + _COCO),
+    ({"type", "task"}, "Ultralytics", "Export YOLO, and give its data.yaml to --from yolo-seg"),
+    ({"image_id", "category_id"}, "COCO's results", 'Make it the "annotations" of a COCO JSON'),
+)
+
+
+def read_export(path: Path) -> Any:
+    """Read a JSON; raise UserError that names the tool if it is another tool's JSON lines."""
+    try:
+        return read_json(path)
+    except UserError as error:
+        entries = []
+        with open(path, "rb") as file, suppress(ValueError):
+            entries.append(json.loads(file.readline()))
+        raise unreadable(path, entries, str(error)) from error
+
+
+def unreadable(path: Path, content: object, fault: str) -> UserError:
+    """Return the error that an export cannot be read: its tool and what to do, or ``fault``."""
+    keys = {*content} if isinstance(content, dict) else set()
+    entries = [*content.values()] if isinstance(content, dict) else content
+    first = next(iter(entries), None) if isinstance(entries, list) else None
+    keys |= {*first} if isinstance(first, dict) else set()
+    for needed, tool, advice in _EXPORTS:
+        if needed <= keys:
+            return UserError(f"{path}: is an export of {tool}. {advice} (docs/imports.md).")
+    return UserError(fault)
