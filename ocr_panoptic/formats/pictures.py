@@ -8,7 +8,8 @@ import functools
 import os
 import warnings
 from contextlib import suppress
-from typing import Any, NamedTuple
+from io import BytesIO
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, TiffImagePlugin, UnidentifiedImageError
@@ -76,10 +77,10 @@ class PictureSize(NamedTuple):
 
 
 def read_picture(
-    path: str | os.PathLike, format: str = "BGR", channels: int = COLOURS
+    path: str | os.PathLike | IO[bytes], format: str = "BGR", channels: int = COLOURS
 ) -> np.ndarray:
     """
-    Read the pixels of an image file, rotated by its EXIF orientation.
+    Read the pixels of an image file or an open binary file, rotated by its EXIF orientation.
 
     With 3 channels, grey files become colour images, 8-bit files give the same pixels as
     Detectron2's ``read_image``, and 16-bit values lose their lower 8 bits. With 1 or 4 channels,
@@ -177,7 +178,7 @@ def lossy_fault(path: str | os.PathLike, kind: str, format: str) -> str:
     )
 
 
-def _load(path: str | os.PathLike, kind: str) -> Image.Image:
+def _load(path: str | os.PathLike | IO[bytes], kind: str) -> Image.Image:
     try:
         return _open(path)
     except ValueError as error:
@@ -224,22 +225,26 @@ def local_path(path: str | os.PathLike) -> str:
     return PathManager.get_local_path(path)
 
 
-def _open(path: str | os.PathLike, decode: bool = True) -> Image.Image:
-    path = local_path(path)
-    if not os.path.exists(path):
-        raise UserError("was not found") from FileNotFoundError(path)
-    suffix = os.path.splitext(path)[1]
+def _open(source: str | os.PathLike | IO[bytes], decode: bool = True) -> Image.Image:
+    suffix = ""
+    if isinstance(source, str | os.PathLike):
+        source = local_path(source)
+        if not os.path.exists(source):
+            raise UserError("was not found") from FileNotFoundError(source)
+        suffix = os.path.splitext(source)[1]
     if suffix.lower() in UNREAD_SUFFIXES:
         raise UserError(
             f"has a format that cannot be read ({suffix}); convert such photos to JPEG, as "
             f"ImageMagick does: magick mogrify -format jpg *{suffix}"
         )
+    pages: list[Any] = []
     try:
-        with open(path, "rb") as file, Image.open(file, formats=_formats()) as image:
-            pages = len(_tiff_pages(path)) if image.format == "TIFF" else 1
-            image.info[_DEEP] = ";16" in str(image.tile)  # Pillow reads 8 of 16 bits of a colour
-            if decode:
-                image.load()
+        with open(source, "rb") if isinstance(source, str) else BytesIO(source.read()) as file:
+            pages = _tiff_pages(file)
+            with Image.open(file, formats=_formats()) as image:
+                image.info[_DEEP] = ";16" in str(image.tile)  # Pillow reads 8 of 16 bits
+                if decode:
+                    image.load()
     except Image.DecompressionBombError as error:
         raise UserError(
             f"has more than {2 * (Image.MAX_IMAGE_PIXELS or 0) / 1e6:.6g} megapixels; to allow "
@@ -249,27 +254,27 @@ def _open(path: str | os.PathLike, decode: bool = True) -> Image.Image:
         unknown = isinstance(error, UnidentifiedImageError)
         if isinstance(error, OSError) and error.errno:  # such as missing permissions
             raise UserError(f"cannot be read ({error.strerror})") from error
-        if unknown and (found := _tiff_pages(path)):
-            *_, channels, bits = found[0]
+        if unknown and pages:
+            *_, channels, bits = pages[0]
             raise UserError(
                 f"has {channels} channels of {bits} bits, which cannot be read from a TIFF file; "
                 "save 1, 3 or 4 channels of 8 bits"
             ) from error
         reason = "unknown format" if unknown else printable(error) or type(error).__name__
         raise UserError(f"is broken or truncated ({reason}); copy or download it again") from error
-    if pages > 1:
+    if len(pages) > 1:
         raise UserError(
-            f"has {pages} pages of {image.width}x{image.height} pixels, as stacks and channels do; "
-            "save the page, or the channels, that count as one image"
+            f"has {len(pages)} pages of {image.width}x{image.height} pixels, as stacks and "
+            "channels do; save the page, or the channels, that count as one image"
         )
     return image
 
 
-def _tiff_pages(path: str) -> list[Any]:
+def _tiff_pages(file: IO[bytes]) -> list[Any]:
     """Return the tags of each page of a TIFF file, without previews and masks; [] for others."""
     pages = []
-    with suppress(Exception), open(path, "rb") as file:  # a broken file has fewer pages
-        head = file.read(8)
+    head = file.read(8)
+    with suppress(Exception):  # a broken file has fewer pages
         head += file.read(8) if 43 in head[2:4] else b""  # a BigTIFF file
         tags, seen = TiffImagePlugin.ImageFileDirectory_v2(head), {0}
         while (place := tags.next) not in seen:
@@ -282,6 +287,7 @@ def _tiff_pages(path: str) -> list[Any]:
             if not (tags.get(_TIFF.NewSubfileType, 0) & 5 or pages and size != pages[0][:2]):
                 bits = max(tags.get(_TIFF.BitsPerSample, (1,)))
                 pages.append([*size, tags.get(_TIFF.SamplesPerPixel, 1), bits])
+    file.seek(0)
     return pages
 
 

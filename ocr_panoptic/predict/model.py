@@ -3,9 +3,10 @@
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from io import TextIOBase
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from ocr_panoptic.config.keys import PANOPTIC
 from ocr_panoptic.data.data_file import read_data_files
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import path_argument, printable
-from ocr_panoptic.formats.pictures import COLOURS, TooThin, picture_pixels, reordered
+from ocr_panoptic.formats.pictures import COLOURS, TooThin, picture_pixels, read_picture, reordered
 from ocr_panoptic.modeling.build import build_model
 from ocr_panoptic.modeling.inference_output import InferenceOutput
 from ocr_panoptic.modeling.panoptic_merge import rules_of_config
@@ -37,7 +38,7 @@ from .trained_model import build_trained_model, predicting, trained_model
 
 logger = logging.getLogger(__name__)
 
-Source = str | PathLike | np.ndarray | torch.Tensor | Image.Image
+Source = str | PathLike | np.ndarray | torch.Tensor | Image.Image | IO[bytes]
 
 
 def load(
@@ -167,10 +168,10 @@ class Model:
         Run the model on one image, or on several images one after the other.
 
         Args:
-            source: image file; uint8 array [H,W,C] in RGB order, or [H,W] (grey); uint8 tensor
-                [C,H,W] in RGB order; Pillow image (its EXIF orientation is applied); or
-                several images: a folder with its subfolders, a list of files (``.txt``), a video,
-                or an iterable of images.
+            source: image file, as a path or opened in binary mode (``io.BytesIO``); uint8 array
+                [H,W,C] in RGB order, or [H,W] (grey); uint8 tensor [C,H,W] in RGB order; Pillow
+                image (its EXIF orientation is applied); or several images: a folder with its
+                subfolders, a list of files (``.txt``), a video, or an iterable of images.
 
         Returns:
             a :class:`.Result`; for several images, an iterator of results
@@ -186,7 +187,7 @@ class Model:
             first = inputs.items[0]
             is_image = first.source == inputs.entry and first.frame is None
             return next(results) if is_image else results
-        if isinstance(source, np.ndarray | torch.Tensor | Image.Image):
+        if isinstance(source, np.ndarray | torch.Tensor | Image.Image) or hasattr(source, "read"):
             return self._result_of_image("image", source)
         if not isinstance(source, Iterable) or isinstance(source, bytes | memoryview | Mapping):
             raise UserError(
@@ -216,9 +217,14 @@ class Model:
         return result
 
     def _result_of_image(
-        self, name: str, source: np.ndarray | torch.Tensor | Image.Image
+        self, name: str, source: np.ndarray | torch.Tensor | Image.Image | IO[bytes]
     ) -> Result:
         cfg = self.config.INPUT
+        if isinstance(source, TextIOBase):
+            raise UserError(f'{name}: is a file that is opened as text; open it with mode "rb"')
+        if not isinstance(source, Image.Image) and hasattr(source, "read"):
+            image = read_picture(source, cfg.FORMAT, cfg.CHANNELS)
+            return self._result(Item(name, name, Path(name)), image)
         if isinstance(source, Image.Image):
             try:
                 image = picture_pixels(source, cfg.FORMAT, cfg.CHANNELS)

@@ -15,6 +15,7 @@ from ocr_panoptic.data.data_check import check_data, check_data_sets
 from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
 from ocr_panoptic.data.faults import DataFaults, faults_listed, first_few
 from ocr_panoptic.data.places import cache_folder
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.labels import read_label_image, write_label_png
 from support.faults import faults_of
@@ -126,6 +127,15 @@ def test_an_image_that_would_be_scaled_to_nothing(raw, kind):
     (fault,) = faults_of(check_data, [file], 1)
     assert fault.startswith(f"{raw.image('thin.png')}: the image has 2667x1 pixels")
     assert "crop it" in fault
+
+
+def test_a_name_of_detectron2s_own_data_sets(raw):
+    file = semantic(raw, "coco_mine")
+    register_data_sets([file])
+    check_data(file, workers=1)
+    file.write_text(file.read_text().replace("coco_mine", "coco_2017"))
+    with pytest.raises(UserError, match="the name coco_2017_train belongs to a data set"):
+        check_data(file, workers=1)
 
 
 def test_labels_that_are_all_ignored(raw):

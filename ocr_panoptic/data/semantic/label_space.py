@@ -183,10 +183,11 @@ def _label_map(
                 text = label_text(number)
                 hint = " Is a colour meant? Write it [[R, G, B]]." if len(raw_labels) == 3 else ""
                 if without and label == VOID_LABEL:
+                    first, other = names[0], names[label_map[number]]
                     hint = (
-                        f" Without labels, the classes are 0, 1, ... in their order. If {names[0]} "
-                        f"is 1 in the files, give each class its label, {{name: {names[0]}, labels: "
-                        f"1}} and so on; if {names[label_map[number]]} does not count, leave it out."
+                        " Without labels, the classes are 0, 1, ... in their order. If the files "
+                        f"have 1 for {first}, give each class its label ({{name: {first}, labels: "
+                        f"1}} ...); if {other} does not count, leave it out."
                     )
                 faults.append(f"label {text} is given twice, the last time to {owner!r}.{hint}")
             else:

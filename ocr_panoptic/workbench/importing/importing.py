@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
+from ocr_panoptic.data.builtin_names import check_not_builtin
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.data_file import PanopticSplit, SemanticSplit, write_data_file
 from ocr_panoptic.data.faults import first_few, raise_if_any
@@ -77,7 +78,9 @@ def import_annotations(
     """
     check_plan(sources, plan)
     sources = with_own_splits(sources, plan)
-    check_new_name(name, ("train", "val") if plan.split is not None else sources, output)
+    splits = ("train", "val") if plan.split is not None else sources
+    check_new_name(name, splits, output)
+    check_not_builtin(output, [f"{name}_{split}" for split in splits])
     raw, file = output / "raw", output / f"{name}.yaml"
     is_ours = (raw / IMPORT_RECORD).is_file()
     if not is_ours and (file.exists() or (raw.exists() and any(raw.iterdir()))):

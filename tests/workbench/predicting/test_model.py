@@ -98,13 +98,14 @@ def test_one_image_from_any_source(model_of, images, tmp_path):
     array = pixels(path)
     tensor = torch.as_tensor(array.transpose(2, 0, 1).copy())
     sources = str(path), array, tensor, Image.open(path), turned, Image.open(turned)
-    found = [*map(model.predict, sources), *model.predict([path, array])]
-    assert len(found) == 8
+    opened = io.BytesIO(path.read_bytes()), io.FileIO(turned)
+    found = [*map(model.predict, (*sources, *opened)), *model.predict([opened[0], path, array])]
+    assert len(found) == 11
     for result in found:
         assert np.array_equal(result.labels, expected.labels)
         assert np.array_equal(result.ids, expected.ids)
         assert np.array_equal(result.confidence, expected.confidence)
-    assert [result.name for result in found[-2:]] == [path.stem, "000001"]
+    assert [result.name for result in found[-3:]] == ["000000", path.stem, "000002"]
     (tmp_path / "list.txt").write_text(f"{path}\n{turned}\n")
     names = [Path(result.name).name for result in model.predict(tmp_path / "list.txt")]
     assert names == [path.stem, "turned"]
@@ -219,7 +220,8 @@ def test_arrays_that_are_not_images(model_of):
     with pytest.raises(ValueError, match="000000: is int .*expected a uint8 array"):
         next(model.predict([3]))
     refused = {None: "was given None, a NoneType", 5: "given 5", "": "is empty", b"x": "a bytes"}
-    refused |= {memoryview(b"y"): "a memoryview"}
+    refused |= {memoryview(b"y"): "a memoryview", io.StringIO("z"): 'open it with mode "rb"'}
+    refused |= {io.BytesIO(b"no image"): "BytesIO.*is broken or truncated"}
     for source, said in [*refused.items(), ({"image": 1}, "a dict")]:
         with pytest.raises(ValueError, match=said):
             model.predict(source)
