@@ -239,6 +239,8 @@ def _open(source: str | os.PathLike | IO[bytes], decode: bool = True) -> Image.I
         )
     pages: list[Any] = []
     try:
+        if not isinstance(source, str) and source.seekable():
+            source.seek(0)
         with open(source, "rb") if isinstance(source, str) else BytesIO(source.read()) as file:
             pages = _tiff_pages(file)
             with Image.open(file, formats=_formats()) as image:
