@@ -36,7 +36,8 @@ def rows_by_name(
     """
     Rearrange the classifier rows of weights for the model's classes, matched by class name.
 
-    A class that the weights lack keeps the model's rows. Matching ignores upper and lower case.
+    A class that the weights lack keeps the model's rows. If no name is equal, matching ignores
+    upper and lower case.
 
     Args:
         weights: tensors or arrays of the file, keyed by tensor name.
@@ -45,8 +46,9 @@ def rows_by_name(
     """
     places: dict[str, list[int | None]] = {}
     for kind in {"thing_classes", "stuff_classes"} & ours.keys():
-        known = {name.casefold(): place for place, name in enumerate(theirs.get(kind, ()))}
-        places[kind] = [known.get(name.casefold()) for name in ours[kind]]
+        exact = {name: place for place, name in enumerate(theirs.get(kind, ()))}
+        known = {name.casefold(): place for name, place in exact.items()}
+        places[kind] = [exact.get(n, known.get(n.casefold())) for n in ours[kind]]
     rearranged, kinds = {}, set()
     for name, value in own.items():
         kind, each, after = CLASSIFIERS.get(name.rpartition(".")[0], ("", 0, 0))

@@ -47,7 +47,12 @@ def argument_parser() -> CommandParser:
             metavar=("SOURCE", "FOLDER"),
             help="SOURCE [IMAGES [LABELS]]; LABELS: label PNGs that lie under the annotations",
         )
-    parser.add_argument("--things", type=path, help="YAML: things, stuff, ignore, colors")
+    parser.add_argument(
+        "--things",
+        nargs="+",
+        metavar=("FILE", "CLASS"),
+        help="YAML (things, stuff, ignore, colors), or the classes that are things",
+    )
     parser.add_argument("--label-classes", type=path, help="YAML or JSON: classes of LABELS")
     parser.add_argument("--crowds", choices=("groups", "objects"), help="meaning of crowds")
     parser.add_argument(
@@ -72,7 +77,7 @@ def run(args: argparse.Namespace) -> None:
     from ocr_panoptic.data.semantic.label_space import read_class_file
     from ocr_panoptic.workbench.importing.import_plan import AnnotationSource, ImportPlan
     from ocr_panoptic.workbench.importing.importing import import_annotations
-    from ocr_panoptic.workbench.importing.kinds import read_kinds
+    from ocr_panoptic.workbench.importing.kinds import given_kinds
 
     check_name(args.name)
     sources = {}
@@ -86,7 +91,7 @@ def run(args: argparse.Namespace) -> None:
     with faults_listed(output.with_name(f"{output.name}_faults.txt")):
         plan = ImportPlan(
             format=getattr(args, "from"),
-            kinds=args.things and read_kinds(args.things),
+            kinds=args.things and given_kinds(args.things),
             label_space=args.label_classes and read_class_file(args.label_classes),
             crowds=args.crowds,
             polygons=args.polygons,

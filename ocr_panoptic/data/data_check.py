@@ -22,7 +22,6 @@ from tabulate import tabulate
 from ocr_panoptic.formats.files import write_json
 from ocr_panoptic.progress import imap_with_progress
 
-from .builtin_names import check_not_builtin
 from .data_file import DataFiles, read_data_files
 from .faults import faults_listed, gathering, raise_if_any
 from .findings import photo_warnings
@@ -111,8 +110,6 @@ def check_data(files: DataFiles, workers: int | None = None) -> DataSummary:
     """
     files = read_data_files(files)
     with faults_listed(cache_folder() / f"{files[0].path.stem}_faults.txt"):
-        for file in files:
-            check_not_builtin(file.path, file.data_sets())
         data_sets = read_data_sets(files).values()
         return check_sources([data.source for data in data_sets], workers, thorough=True)
 

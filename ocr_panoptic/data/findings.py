@@ -26,8 +26,7 @@ class Findings(NamedTuple):
     ignored: Mapping[int, int] = {}  # raw label -> number of pixels
     is_near: bool = False  # whether values are inexact, so that the nearest labels were taken
     crowds: Mapping[int, int] = {}  # id of a thing category -> number of crowds
-    hidden: int = 0  # number of listed segments without a pixel
-    cut: int = 0  # number of segments that are smaller than the JSON says
+    covered: int = 0  # number of listed segments that other segments may cover
     palette: Mapping[Color, int] = {}  # colour -> its index in the palette of the label image
     by_colour: bool = False  # whether the label image was read as colours
 

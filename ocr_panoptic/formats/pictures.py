@@ -274,7 +274,7 @@ def _open(source: str | os.PathLike | IO[bytes], decode: bool = True) -> Image.I
 
 def _tiff_pages(file: IO[bytes]) -> list[Any]:
     """Return the tags of each page of a TIFF file, without previews and masks; [] for others."""
-    pages = []
+    pages: list[Any] = []
     head = file.read(8)
     with suppress(Exception):  # a broken file has fewer pages
         head += file.read(8) if 43 in head[2:4] else b""  # a BigTIFF file

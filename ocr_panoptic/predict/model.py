@@ -216,9 +216,7 @@ class Model:
             raise UserError(f"{source}: is not an image; a list may contain only images")
         return result
 
-    def _result_of_image(
-        self, name: str, source: np.ndarray | torch.Tensor | Image.Image | IO[bytes]
-    ) -> Result:
+    def _result_of_image(self, name: str, source: Any) -> Result:
         cfg = self.config.INPUT
         if isinstance(source, TextIOBase):
             raise UserError(f'{name}: is a file that is opened as text; open it with mode "rb"')

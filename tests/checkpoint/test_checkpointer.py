@@ -399,6 +399,11 @@ def test_rows_are_matched_by_class_name():
     assert found["sem_seg_head.predictor.bias"].tolist() == [7, -1, 1]
     assert found["backbone.weight"] is weights["backbone.weight"]
     assert (kept, new) == (["Dog", "sky"], ["cow", "hen", "grass"])
+    # Classes may differ only in the case of a letter.
+    weights, own = ({"sem_seg_head.predictor.bias": torch.tensor(v)} for v in ([7, 1, 2], [0] * 3))
+    theirs, ours = ({"stuff_classes": ["things", *letters]} for letters in ("Aa", "aA"))
+    found, *_ = rows_by_name(weights, own, theirs, ours)
+    assert [*found.values()][0].tolist() == [7, 2, 1]
     # Rows that all classes share stay.
     weights = {f"{BOX}.bbox_pred.weight": torch.ones(4, 1), f"{MASK}.weight": torch.ones(1, 1)}
     own = {name: torch.zeros_like(value) for name, value in weights.items()}

@@ -147,9 +147,9 @@ def test_annotations_of_another_split_are_one_fault_for_each_folder(raw, raw_val
 def test_names_already_in_use(raw, raw_val):
     with pytest.raises(ValueError, match="pets_train: two data files describe it"):
         register_data_sets([raw.described(), raw_val.described()])
-    file = raw.described("coco_2017")
-    with pytest.raises(ValueError, match="coco_2017_train belongs to a data set that is regist"):
-        register_data_sets([file])
+    DatasetCatalog.register("taken_train", list)
+    with pytest.raises(ValueError, match="taken_train belongs to a data set that is registered"):
+        register_data_sets([raw.described("taken")])
 
 
 def test_names_are_found_below_the_root(tmp_path, monkeypatch):
@@ -172,3 +172,12 @@ def test_a_single_file_and_a_file_named_twice(raw):
     file = str(raw.described())
     assert register_data_sets(file) == register_data_sets([file, file]) == ["pets_train"]
     assert read_data_files(file) == read_data_files([file, file])
+
+
+def test_names_of_detectron2s_own_data_sets(tmp_path):
+    """Training would refuse such a name; a check does not ask Detectron2, which takes seconds."""
+    builtin = [name for name in DatasetCatalog.list() if name.endswith(("_train", "_val"))]
+    assert {"coco_2017_val", "lvis_v1_train"} <= {*builtin}
+    for name in {name.rpartition("_")[0] for name in builtin}:
+        with pytest.raises(DataFaults, match=f"name '{name}': Detectron2 has data sets of this"):
+            read_data_file(written(tmp_path / "a.yaml", SEMANTIC | {"name": name}))

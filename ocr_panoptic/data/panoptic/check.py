@@ -67,17 +67,14 @@ def warnings(
     present = {key for image in findings for key in image.classes}
     if lost := [name for key, (name, _) in classes.items() if key not in present]:
         yield f"no segment is {first_few(lost)}."
-    for what, numbers in (
-        ("have no pixel in their PNGs and are left out", [image.hidden for image in findings]),
-        ("are smaller in their PNGs than in the JSON", [image.cut for image in findings]),
-    ):
-        files = [image.png_name for image, number in zip(images, numbers) if number]
-        if files and not source.hides:
-            total = sum(len(image.segments) for image in images)
-            yield (
-                f"{sum(numbers)} of {total} segments {what} ({first_few(files)}). The PNGs count. "
-                "Do others lie above them, or do PNGs and JSON not belong together?"
-            )
+    files = [png.png_name for png, image in zip(images, findings) if image.covered]
+    if files and not source.hides:
+        yield (
+            f"{sum(image.covered for image in findings)} of {sum(len(i.segments) for i in images)} "
+            f"segments have fewer pixels in their PNGs than in the JSON, or none "
+            f"({first_few(files)}). The PNGs count. Do other segments lie above them, or do PNGs "
+            "and JSON not belong together?"
+        )
     segments: Counter[int] = Counter()
     crowds: Counter[int] = Counter()
     for image in findings:
@@ -129,10 +126,10 @@ def check_image(source: PanopticSource, things: frozenset[int], image: PanopticI
             classes[segment["category_id"]] = number + 1, pixels + drawn[segment["id"]].area
     objects = [s for s in image.segments if s["category_id"] in things and s["id"] in drawn]
     crowds = Counter(s["category_id"] for s in objects if s.get("iscrowd"))
-    differing, hidden, cut = _compare_segments(image, png, drawn)
-    count = len(objects) - crowds.total()
+    differing, covered = _compare_segments(image, png, drawn)
+    number = len(objects) - crowds.total()
     return Findings(
-        faults + differing, size, classes, photo, count, crowds=crowds, hidden=hidden, cut=cut
+        faults + differing, size, classes, photo, number, crowds=crowds, covered=covered
     )
 
 
@@ -160,15 +157,15 @@ def _photo(
 
 def _compare_segments(
     image: PanopticImage, path: Path, drawn: dict[int, SegmentStatistics]
-) -> tuple[list[str], int, int]:
+) -> tuple[list[str], int]:
     """
     Compare the segments of the JSON with those of the PNG.
 
-    Return the faults, the number of segments without a pixel, and the number of segments that lie
-    inside the area and box of the JSON, because other segments cover a part of them.
+    Return the faults, and the number of segments that others may cover: they have no pixel, or lie
+    inside the area and box of the JSON.
     """
     listed = {segment["id"]: segment for segment in image.segments}
-    faults, hidden, cut = [], 0, 0
+    faults, covered = [], 0
     for number in sorted(drawn.keys() - listed.keys()):
         pixels = f"segment {number} covers {drawn[number].area} pixels"
         faults.append(f"{path}: {pixels} but is not in the JSON's segments_info.")
@@ -176,30 +173,25 @@ def _compare_segments(
         if number > MAX_ID:
             faults.append(f"{path}: segment {number}: the ids of a PNG end at {MAX_ID}.")
         elif number not in drawn:
-            hidden += 1
+            covered += 1
         else:
-            area, box = drawn[number]
-            claimed = segment.get("area", area), segment.get("bbox", box)
-            if claimed == (area, box):
+            own = drawn[number]._asdict()
+            claimed = {key: segment.get(key, value) for key, value in own.items()}
+            if claimed != own and _is_inside(own, claimed):
+                covered += 1
                 continue
-            if _may_be_cut(claimed, area, box):
-                cut += 1
-                continue
-            for key, ours, theirs in zip(("area", "bbox"), (area, box), claimed):
-                if ours != theirs:
-                    both = f"{theirs} in the JSON, {ours} in the PNG"
-                    fault = f"{key} is {both}; the JSON need not have it."
-                    faults.append(f"{path}: segment {number}: {fault}")
-    return faults, hidden, cut
+            for key in (key for key in own if claimed[key] != own[key]):
+                both = f"{claimed[key]} in the JSON, {own[key]} in the PNG"
+                fault = f"{key} is {both}; the JSON need not have it."
+                faults.append(f"{path}: segment {number}: {fault}")
+    return faults, covered
 
 
-def _may_be_cut(claimed: tuple[Any, Any], area: int, box: list[int]) -> bool:
-    """Return whether a segment's pixels lie inside the area and box that the JSON claims."""
-    try:
-        x, y, width, height = claimed[1]
-        low, high = (x, y), (x + width, y + height)
-        inside = all(a - SLACK <= b for a, b in zip(low, box))
-        ends = (box[0] + box[2], box[1] + box[3])
-        return claimed[0] >= area and inside and all(b <= a + SLACK for a, b in zip(high, ends))
-    except (TypeError, ValueError):
-        return False
+def _is_inside(own: dict[str, Any], claimed: dict[str, Any]) -> bool:
+    """Return whether a segment's area and box lie inside those that the JSON claims."""
+    with suppress(TypeError, ValueError):
+        (x, y, width, height), (left, top, columns, rows) = own["bbox"], claimed["bbox"]
+        starts = left - SLACK <= x and top - SLACK <= y
+        ends = x + width <= left + columns + SLACK and y + height <= top + rows + SLACK
+        return starts and ends and own["area"] <= claimed["area"]
+    return False

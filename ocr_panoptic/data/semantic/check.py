@@ -1,7 +1,7 @@
 """Check a semantic data set: a label image must fit its image and have only known labels."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -63,76 +63,47 @@ def checker(source: SemanticSource) -> Callable[[tuple[Path, Path]], Findings]:
 def joint_faults(
     source: SemanticSource, pairs: Sequence[tuple[Path, Path]], findings: Sequence[Findings]
 ) -> Iterator[str]:
-    """Yield a fault if all pixels are ignored, or if the palettes of two files are sorted apart."""
+    """Yield a fault if all pixels are ignored, or if a program has sorted the palettes."""
     if not any(image.classes for image in findings):
         yield f"{source.split.labels}: all pixels of all label PNGs are ignored; see ignore."
-    numbered = [
-        (file, image.palette) for (_, file), image in zip(pairs, findings) if not image.by_colour
-    ]
-    for file, other, colour, index, other_index in _moved_colours(numbered):
+    if moved := _moved_colour(pairs, findings, by_colour=False):
+        colour, (file, index), (other, other_index) = moved
         yield (
             f"{file}: {[*colour]} is number {index} of its palette, and number {other_index} in "
             f"{other.name}: a program has sorted the palettes, and their numbers mean no classes. "
             f"Give every class its color ({{name: NAME, color: {[*colour]}}}), and write what does "
             "not count as ignore: [[R, G, B]]."
         )
-        return
 
 
-def _moved_colours(
-    palettes: Iterable[tuple[Path, Mapping[Color, int]]],
-) -> Iterator[tuple[Path, Path, Color, int, int]]:
-    """Yield each file with a colour at another index than in an earlier file, and that file."""
+def _moved_colour(
+    pairs: Sequence[tuple[Path, Path]], findings: Sequence[Findings], by_colour: bool
+) -> tuple[Color, tuple[Path, int], tuple[Path, int]] | None:
+    """Return a colour with two indices in palettes, each with its file; None if there is none."""
     first: dict[Color, tuple[Path, int]] = {}
-    for file, palette in palettes:
-        for colour, index in palette.items():
-            other, other_index = first.setdefault(colour, (file, index))
-            if other_index != index:
-                yield file, other, colour, index, other_index
-
-
-def _doubtful_palettes(
-    source: SemanticSource, pairs: Sequence[tuple[Path, Path]], findings: Sequence[Findings]
-) -> Iterator[str]:
-    """Warn if palettes, alike in all files, name other classes by their numbers than by colours."""
-    known, names = source.space.label_map, (*source.space.classes, "ignored")
-    coloured = [
-        (file, image.palette) for (_, file), image in zip(pairs, findings) if image.by_colour
-    ]
-    doubtful = [
-        (file, colour, index)
-        for file, palette in coloured
-        for colour, index in palette.items()
-        if known.get(index, known[color_label(colour)]) != known[color_label(colour)]
-    ]
-    if doubtful and not any(_moved_colours(coloured)):
-        file, colour, index = doubtful[0]
-        meant = [names[min(known[k], len(names) - 1)] for k in (color_label(colour), index)]
-        yield (
-            f"the palettes of {len({file for file, *_ in doubtful})} label images name other "
-            f"classes by their colours than by their numbers: in {file.name}, {[*colour]} is "
-            f"{meant[0]}, but its number {index} is {meant[1]}. The colours count; if the numbers "
-            "are right, leave out the colors of the classes."
-        )
+    for (_, file), image in zip(pairs, findings):
+        for colour, index in image.palette.items() if image.by_colour == by_colour else ():
+            if (other := first.setdefault(colour, (file, index)))[1] != index:
+                return colour, (file, index), other
+    return None
 
 
 def _two_conventions(
     source: SemanticSource, pairs: Sequence[tuple[Path, Path]], findings: Sequence[Findings]
 ) -> Iterator[str]:
     """Warn if some files seem to have an undeclared ignored label in place of a class."""
-    files = [file.name for _, file in pairs]
-    odd = [file for file, image in zip(files, findings) if image.ignored]
-    for label, name in enumerate(source.space.classes if source.space.default_ignore else ()):
-        usual = [file for file, image in zip(files, findings) if label in image.classes]
-        both = any(label in image.classes and image.ignored for image in findings)
-        all_have_one = len(odd) + len(usual) == len(findings) or len(source.space.classes) == 2
-        if odd and usual and not both and all_have_one:
+    classes = source.space.classes if source.space.default_ignore else ()
+    odd = [file for (_, file), image in zip(pairs, findings) if image.ignored]
+    for label, name in enumerate(classes):
+        usual = [file for (_, file), image in zip(pairs, findings) if label in image.classes]
+        complete = len(odd) + len(usual) == len(findings) or len(classes) == 2
+        if odd and usual and complete and not {*odd} & {*usual}:
+            ours, theirs = (first_few([file.name for file in files]) for files in (odd, usual))
             yield (
                 f"{len(odd)} label images have {VOID_LABEL}, ignored as nothing says otherwise, "
-                f"and no {name} ({first_few(odd)}); {len(usual)} have {name} and no {VOID_LABEL} "
-                f"({first_few(usual)}). Are these two ways to save {name}? Then give each class "
-                f"its labels, such as {{name: {name}, labels: [{label}, {VOID_LABEL}]}}; else "
-                f"write ignore: {VOID_LABEL}."
+                f"and no {name} ({ours}); {len(usual)} have {name} and no {VOID_LABEL} ({theirs}). "
+                f"If both mean {name}, give each class its labels, such as {{name: {name}, labels: "
+                f"[{label}, {VOID_LABEL}]}}; else write ignore: {VOID_LABEL}."
             )
 
 
@@ -140,8 +111,20 @@ def warnings(
     source: SemanticSource, pairs: Sequence[tuple[Path, Path]], findings: Sequence[Findings]
 ) -> Iterator[str]:
     """Yield warnings about classes without pixels, and about doubtful labels."""
-    yield from _doubtful_palettes(source, pairs, findings)
     yield from _two_conventions(source, pairs, findings)
+    known = source.space.label_map
+    doubtful = [
+        file.name
+        for (_, file), image in zip(pairs, findings)
+        for meant, index in ((known.get(color_label(c)), i) for c, i in image.palette.items())
+        if image.by_colour and known.get(index, meant) != meant
+    ]
+    if doubtful and not _moved_colour(pairs, findings, by_colour=True):
+        yield (
+            "the colours of palettes name other classes than their numbers, and the colours count "
+            f"({first_few([*dict.fromkeys(doubtful)])}). If the numbers are right, leave out the "
+            "colors of the classes."
+        )
     classes = source.classes()
     ignored: Counter[int] = Counter()
     pixels: Counter[int] = Counter()

@@ -13,14 +13,7 @@ from ocr_panoptic.errors import MissingFileError, UserError
 from .annotated_image import AnnotatedImage, Segment
 from .masks import corners_of, is_box, is_traced, mask_of_polygons, mask_of_rle
 from .other_tools import read_export, unreadable
-from .reading import (
-    Annotations,
-    check_size,
-    image_file,
-    names_of_upload,
-    read_each,
-    require_images,
-)
+from .reading import Annotations, check_size, image_file, names_of_upload, read_each, require_images
 
 logger = logging.getLogger(__name__)
 

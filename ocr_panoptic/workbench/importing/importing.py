@@ -20,7 +20,6 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
-from ocr_panoptic.data.builtin_names import check_not_builtin
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.data_file import PanopticSplit, SemanticSplit, write_data_file
 from ocr_panoptic.data.faults import first_few, raise_if_any
@@ -78,9 +77,7 @@ def import_annotations(
     """
     check_plan(sources, plan)
     sources = with_own_splits(sources, plan)
-    splits = ("train", "val") if plan.split is not None else sources
-    check_new_name(name, splits, output)
-    check_not_builtin(output, [f"{name}_{split}" for split in splits])
+    check_new_name(name, ("train", "val") if plan.split is not None else sources, output)
     raw, file = output / "raw", output / f"{name}.yaml"
     is_ours = (raw / IMPORT_RECORD).is_file()
     if not is_ours and (file.exists() or (raw.exists() and any(raw.iterdir()))):
@@ -193,6 +190,9 @@ def _draw(
 def log_kinds(kinds: Kinds, found: Mapping[str, ClassCount], plan: ImportPlan) -> None:
     for kind, names in (("Things", kinds.things), ("Stuff", kinds.stuff), ("Void", kinds.ignore)):
         logger.info(f"{kind}: {', '.join(names) or 'none'}")
+    folded = Counter(name.casefold() for name in found)
+    if alike := [name for name in found if folded[name.casefold()] > 1]:
+        logger.warning(f"Some classes differ only in the case of letters: {first_few(alike)}.")
     absent = [name for name in kinds.classes if name not in found and name != plan.rest]
     if absent:
         logger.warning(f"No annotation has {first_few(absent)}.")

@@ -2,7 +2,7 @@
 
 import textwrap
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,12 +28,14 @@ class Kinds:
     Attributes:
         ignore: names of classes whose segments become void.
         colors: colours keyed by class name; other classes get a default colour.
+        others_are_stuff: whether all classes that are not listed are stuff.
     """
 
     things: tuple[str, ...] = ()
     stuff: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     colors: Mapping[str, Color] = field(default_factory=dict)
+    others_are_stuff: bool = False
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -41,6 +43,14 @@ class Kinds:
 
     def color(self, name: str) -> Color:
         return self.colors.get(name, derived_color(self.classes.index(name)))
+
+
+def given_kinds(words: Sequence[str]) -> Kinds:
+    """Return the kinds of classes that ``--things`` gives: a YAML file, or the names of things."""
+    path = Path(words[0]).expanduser()
+    if len(words) == 1 and (path.suffix in (".yaml", ".yml", ".json") or path.is_file()):
+        return read_kinds(path)
+    return Kinds(tuple(words), others_are_stuff=True)
 
 
 def read_kinds(path: Path) -> Kinds:
@@ -154,7 +164,17 @@ def resolve_kinds(
         default: fixed kinds of the format, which are used if they include all classes.
         rest: stuff class for pixels without a segment; None for void.
     """
-    if given is not None:
+    if given is not None and given.others_are_stuff:
+        raise_if_any(
+            [
+                f"--things {name}: the annotations have no such class, but {first_few([*found])}. "
+                f"Name a class or a YAML file.{did_you_mean(name, found)}"
+                for name in given.things
+                if found and name not in found  # some formats know no classes before reading
+            ]
+        )
+        kinds = Kinds(given.things, tuple(n for n in found if n not in (*given.things, rest)))
+    elif given is not None:
         listed = (*given.classes, *given.ignore)
         raise_if_any(
             [
@@ -199,9 +219,10 @@ def _unknown_kinds(found: Mapping[str, ClassCount], rest: str | None) -> str:
     )
     return (
         "The annotations do not say which of their classes are things (objects to count) and "
-        "which are stuff (regions). They have:\n" + "\n".join(rows) + "\nWrite a file such as "
-        "this, move classes to stuff or ignore (void) if they belong there, and give it as "
-        "--things:\n" + textwrap.indent(text.rstrip(), "  ")
+        "which are stuff (regions). They have:\n" + "\n".join(rows) + "\nName the things, and all "
+        "others are stuff: --things CLASS ... Or write a file such as this, move classes to stuff "
+        "or ignore (void) if they belong there, and give it as --things:\n"
+        + textwrap.indent(text.rstrip(), "  ")
     )
 
 

@@ -20,14 +20,7 @@ from ocr_panoptic.errors import UserError
 from .annotated_image import AnnotatedImage, Segment, join_parts
 from .masks import check_points, drawn, placed, read_base64_png
 from .other_tools import read_export, unreadable
-from .reading import (
-    Annotations,
-    check_size,
-    files_below,
-    image_file,
-    read_each,
-    require_images,
-)
+from .reading import Annotations, check_size, files_below, image_file, read_each, require_images
 
 logger = logging.getLogger(__name__)
 

@@ -56,12 +56,11 @@ def read_masks(source: Path, images: Path | None = None) -> Annotations:
     folder = images or source
     photos = _photos(folder, source)
     masks = sorted({*files_below(source, LABEL_SUFFIXES + LOSSY_SUFFIXES)} - {*photos})
-    if any(mask.stem.endswith("_cp_masks") for mask in masks):
-        surplus = [m for m in masks if _CELLPOSE.search(m.relative_to(source).as_posix())]
-        masks = [mask for mask in masks if mask not in surplus]
-        if surplus:
-            some = first_few([str(mask.relative_to(source)) for mask in surplus])
-            logger.warning(f"{source}: {len(surplus)} by-products of Cellpose are left out: {some}")
+    surplus = [str(mask.relative_to(source)) for mask in masks if _CELLPOSE.search(mask.name)]
+    if surplus and any(mask.stem.endswith("_cp_masks") for mask in masks):
+        masks = [mask for mask in masks if not _CELLPOSE.search(mask.name)]
+        some = first_few(surplus)
+        logger.warning(f"{source}: {len(surplus)} by-products of Cellpose are left out: {some}")
     by_stem = defaultdict(list)
     for photo in photos:
         by_stem[photo.stem].append(photo)

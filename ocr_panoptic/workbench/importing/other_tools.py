@@ -8,8 +8,7 @@ from typing import Any
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import read_json
 
-_COCO = "Export COCO with segmentations, and give --from coco"
-_MASKS = "Export label images in which each object has a number, and give --from masks"
+_COCO = "Export COCO with segmentations, or convert it to COCO, and give --from coco"
 
 # Keys of the content or of its first entry -> the tool, and what to do.
 _EXPORTS: tuple[tuple[set[str], str, str], ...] = (
@@ -21,25 +20,23 @@ _EXPORTS: tuple[tuple[set[str], str, str], ...] = (
     ({"imgHeight", "objects"}, "Cityscapes", "Give its folder to --from cityscapes-polygons"),
     ({"objects", "size", "tags"}, "Supervisely", "Give the project's folder to --from supervisely"),
     ({"item", "annotations"}, "V7 (Darwin)", _COCO),
-    ({"dataset", "image", "annotations"}, "V7 (Darwin)", _COCO),
-    ({"features"}, "GeoJSON, as of QuPath", _MASKS),
-    ({"geometry", "properties"}, "GeoJSON, as of QuPath", _MASKS),
-    ({"data_row"}, "Labelbox", "Convert it to COCO, and give --from coco"),
-    ({"Labeled Data"}, "Labelbox", "Convert it to COCO, and give --from coco"),
+    ({"features"}, "GeoJSON, as of QuPath", "Export label images, and give --from masks"),
+    ({"geometry"}, "GeoJSON, as of QuPath", "Export label images, and give --from masks"),
+    ({"data_row"}, "Labelbox", _COCO),
+    ({"Labeled Data"}, "Labelbox", _COCO),
     ({"source-ref"}, "SageMaker Ground Truth", "Name its label PNGs as labels in a data file"),
     ({"data_units"}, "Encord", _COCO),
     ({"externalId"}, "Kili", _COCO),
     ({"metadata", "instances"}, "SuperAnnotate", _COCO),
     ({"dataset", "name"}, "Segments.ai", 'Export "coco-panoptic", and name it in a data file'),
     ({"itemMetadata"}, "Dataloop", _COCO),
-    ({"datasetId", "annotations"}, "Dataloop", _COCO),
     ({"export_format_version"}, "Hasty", _COCO),
     ({"items", "categories"}, "Datumaro", "Convert it to coco_instances, and give --from coco"),
     ({"samples"}, "FiftyOne", "Export a COCODetectionDataset, and give --from coco"),
-    ({"frames"}, "Scalabel or BDD100K", "Convert it to COCO, and give --from coco"),
-    ({"name", "labels"}, "Scalabel or BDD100K", "Convert it to COCO, and give --from coco"),
-    ({"task_id", "response"}, "Scale", "Convert it to COCO, and give --from coco"),
-    ({"image", "annotations"}, "Create ML", "It has boxes only. " + _COCO),
+    ({"frames"}, "Scalabel or BDD100K", _COCO),
+    ({"name", "labels"}, "Scalabel or BDD100K", _COCO),
+    ({"task_id", "response"}, "Scale", _COCO),
+    ({"image", "annotations"}, "Create ML", f"It has boxes only. {_COCO}"),
     ({"type", "task"}, "Ultralytics", "Export YOLO, and give its data.yaml to --from yolo-seg"),
     ({"image_id", "category_id"}, "COCO's results", 'Make it the "annotations" of a COCO JSON'),
 )

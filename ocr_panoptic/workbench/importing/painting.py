@@ -86,9 +86,9 @@ def paint(
         if not pixels.any():
             counts["empty"][name] += 1
             continue
-        for key, is_so in (("boxes", segment.is_box), ("traced", segment.is_traced)):
+        for what, is_so in (("boxes", segment.is_box), ("traced", segment.is_traced)):
             if is_so:
-                counts[key][name] += 1
+                counts[what][name] += 1
         is_thing = name in kinds.things
         key = (name, place if is_thing and is_object(segment) else None)
         number = numbers.setdefault(key, len(numbers) + 1)

@@ -15,6 +15,7 @@ from ocr_panoptic.workbench.importing.kinds import (
     add_classes,
     check_classes,
     check_crowds,
+    given_kinds,
     read_kinds,
     resolve_kinds,
 )
@@ -164,3 +165,15 @@ def test_the_list_of_cityscapes_equals_cityscapesscripts():
 def test_too_few_or_too_many_classes(kinds, semantic, message):
     with pytest.raises(ValueError, match=message):
         check_classes(kinds, semantic)
+
+
+def test_names_of_things(tmp_path):
+    found = count_classes([image(car=None, road=None, sky=None, Car=None)])
+    kinds = given_kinds(["car", "Car"])
+    assert resolve_kinds(found, kinds, None, "sky") == Kinds(("car", "Car"), ("road", "sky"))
+    assert resolve_kinds({}, kinds, None, None).things == ("car", "Car")
+    with pytest.raises(DataFaults, match="--things cars: .* no such class, .* Did you mean car"):
+        resolve_kinds(found, given_kinds(["cars"]), None, None)
+    assert given_kinds([str(written(tmp_path, "things: [a]"))]) == Kinds(("a",))
+    with pytest.raises(FileNotFoundError):
+        given_kinds(["absent.yaml"])
