@@ -206,7 +206,7 @@ def test_warnings_about_data_without_faults(tmp_path, photos, labels, about, war
         assert warning in found and ("Warning: " in found) == bool(warning)
 
 
-PALETTE = [(0, 0, 0), (128, 0, 0), (0, 128, 0)]
+PALETTE = [(0, 0, 0), (128, 0, 0), (0, 128, 0), (0, 0, 128)]
 
 
 def coloured(*colours: tuple[int, int, int]) -> list[dict]:
@@ -216,17 +216,27 @@ def coloured(*colours: tuple[int, int, int]) -> list[dict]:
 @pytest.mark.parametrize(
     "orders, classes, expected",
     [
-        ([(0, 1, 2), (2, 0, 1)], coloured(*PALETTE), [4, 6, 6]),
-        ([(2, 0, 1)] * 2, coloured(*PALETTE), "and the colours count (3.png, 4.png)"),
-        ([(0, 1, 2)] * 2, coloured(*PALETTE), [4, 6, 6]),
+        ([(0, 1, 2), (2, 0, 1)], coloured(*PALETTE[:3]), [4, 6, 6]),
+        ([(2, 0, 1)] * 2, coloured(*PALETTE[:3]), "and the colours count (3.png, 4.png)"),
+        ([(0, 1, 2)] * 2, coloured(*PALETTE[:3]), [4, 6, 6]),
         ([(2, 0, 1)] * 2, coloured((1, 1, 1), (2, 2, 2), (3, 3, 3)), [6, 4, 6]),  # by number
         ([(2, 0, 1)] * 2, ["a", "b", "c"], [6, 4, 6]),
         (
             [(0, 1, 2), (2, 0, 1)],
             ["a", "b", "c"],
-            "4.png: .* is number 0 of its palette, and number 2 in 3.png",
+            "[34].png: number . of its palette is .* [34].png",
         ),
-        ([(0, 1, 2), (2, 0, 1)], coloured(*PALETTE[:2], (1, 1, 1)), "4.png: .* palette"),
+        (
+            [(0, 1, 2), (0, 1, 2), (0, 1, 3)],
+            ["a", "b", "c"],
+            "5.png: number 2 .*, number 2 of 4.png",
+        ),
+        ([(0, 1, 2), (0, 1, 3)], ["a", "b", "c"], [4, 6, 6]),
+        (
+            [(0, 1, 2), (2, 0, 1)],
+            coloured(*PALETTE[:2], (1, 1, 1)),
+            "[34].png: number . of its palette",
+        ),
     ],
 )
 def test_palettes_that_a_program_has_sorted(tmp_path, orders, classes, expected):

@@ -1,10 +1,11 @@
 """Check a semantic data set: a label image must fit its image and have only known labels."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -66,26 +67,37 @@ def joint_faults(
     """Yield a fault if all pixels are ignored, or if a program has sorted the palettes."""
     if not any(image.classes for image in findings):
         yield f"{source.split.labels}: all pixels of all label PNGs are ignored; see ignore."
-    if moved := _moved_colour(pairs, findings, by_colour=False):
-        colour, (file, index), (other, other_index) = moved
+    for (file, index, colour), (other, place, other_colour) in _disagreeing(pairs, findings, False):
         yield (
-            f"{file}: {[*colour]} is number {index} of its palette, and number {other_index} in "
-            f"{other.name}: a program has sorted the palettes, and their numbers mean no classes. "
-            f"Give every class its color ({{name: NAME, color: {[*colour]}}}), and write what does "
-            "not count as ignore: [[R, G, B]]."
+            f"{file}: number {index} of its palette is {[*colour]}, number {place} of {other.name} "
+            f"is {[*other_colour]}: a program has sorted the palettes, and their numbers mean no "
+            f"classes. Give every class its color ({{name: NAME, color: {[*colour]}}}), and write "
+            "what does not count as ignore: [[R, G, B]]."
         )
+        return
 
 
-def _moved_colour(
+def _disagreeing(
     pairs: Sequence[tuple[Path, Path]], findings: Sequence[Findings], by_colour: bool
-) -> tuple[Color, tuple[Path, int], tuple[Path, int]] | None:
-    """Return a colour with two indices in palettes, each with its file; None if there is none."""
-    first: dict[Color, tuple[Path, int]] = {}
+) -> Iterator[list[tuple[Path, int, Color]]]:
+    """
+    Yield two entries of palettes, with their files: a colour at two indices, or an index of two.
+
+    Different colours of an index are left out if each is in one file only: programs may choose
+    colours at random, to show numbers.
+    """
+    entries: dict[tuple[int, Color], list[Path]] = defaultdict(list)
     for (_, file), image in zip(pairs, findings):
         for colour, index in image.palette.items() if image.by_colour == by_colour else ():
-            if (other := first.setdefault(colour, (file, index)))[1] != index:
-                return colour, (file, index), other
-    return None
+            entries[index, colour].append(file)
+    for part in (0, 1):
+        groups: dict[Any, list[tuple[int, Color]]] = defaultdict(list)
+        for entry in entries:
+            groups[entry[part]].append(entry)
+        for group in groups.values():
+            group.sort(key=lambda entry: -len(entries[entry]))
+            if len(group) > 1 and (part == 1 or len(entries[group[0]]) > 1):
+                yield [(entries[entry][-1], *entry) for entry in group[1::-1]]
 
 
 def _two_conventions(
@@ -119,7 +131,7 @@ def warnings(
         for meant, index in ((known.get(color_label(c)), i) for c, i in image.palette.items())
         if image.by_colour and known.get(index, meant) != meant
     ]
-    if doubtful and not _moved_colour(pairs, findings, by_colour=True):
+    if doubtful and not any(_disagreeing(pairs, findings, by_colour=True)):
         yield (
             "the colours of palettes name other classes than their numbers, and the colours count "
             f"({first_few([*dict.fromkeys(doubtful)])}). If the numbers are right, leave out the "

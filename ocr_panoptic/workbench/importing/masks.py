@@ -105,15 +105,17 @@ def is_traced(corners: np.ndarray) -> bool:
     """
     Return whether a polygon, float [N, 2], goes from pixel to pixel, as OpenCV traces masks.
 
-    Its corners are whole numbers (text files round them), and its sides horizontal, vertical and
-    diagonal. Outlines along the edges of pixels have no diagonal sides.
+    Its corners are whole numbers (text files round them), its sides horizontal, vertical and
+    diagonal, and many of them one pixel long. Outlines along the edges of pixels have no diagonals.
     """
     pixels = np.rint(corners)
     if len(corners) < 8 or np.abs(corners - pixels).max() > 0.05:
         return False
     across, down = np.abs(np.roll(pixels, -1, axis=0) - pixels).T
     diagonal, straight = across == down, (across == 0) | (down == 0)
-    return (diagonal | straight).mean() > 0.9 and (diagonal & ~straight).mean() > 0.1
+    short = np.maximum(across, down) <= 1
+    shares = (diagonal | straight).mean(), (diagonal & ~straight).mean(), short.mean()
+    return bool(shares[0] > 0.9 and shares[1] > 0.1 and shares[2] > 0.25)
 
 
 def mask_of_polygons(

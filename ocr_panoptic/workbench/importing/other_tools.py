@@ -20,6 +20,7 @@ _EXPORTS: tuple[tuple[set[str], str, str], ...] = (
     ({"imgHeight", "objects"}, "Cityscapes", "Give its folder to --from cityscapes-polygons"),
     ({"objects", "size", "tags"}, "Supervisely", "Give the project's folder to --from supervisely"),
     ({"item", "annotations"}, "V7 (Darwin)", _COCO),
+    ({"dataset", "image", "annotations"}, "V7 (Darwin)", _COCO),
     ({"features"}, "GeoJSON, as of QuPath", "Export label images, and give --from masks"),
     ({"geometry"}, "GeoJSON, as of QuPath", "Export label images, and give --from masks"),
     ({"data_row"}, "Labelbox", _COCO),

@@ -91,6 +91,7 @@ STAIRS = [(x, y) for k in range(9) for x, y in ((k, k), (k + 1, k))] + [(9, 9), 
         (np.array(STAIRS, float), False),  # along the edges of pixels
         (np.array(OCTAGON := [(4, 0), (8, 0), (11, 5), (9, 9), (4, 12), (1, 9), (0, 3)]), False),
         (np.array([*OCTAGON, (2, 1)], float), False),  # drawn by hand
+        (np.array([(3, 0), (6, 0), (9, 3), (9, 6), (6, 9), (3, 9), (0, 6), (0, 3)]), False),
     ],
 )
 def test_traced_polygons(corners, expected):
