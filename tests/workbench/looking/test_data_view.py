@@ -90,8 +90,7 @@ def test_broken_files_are_listed(tiny_root, tmp_path, clean_catalog, capsys):
     images = sorted((folder / "images").iterdir())
     content = json.loads((folder / "panoptic.json").read_text())
     content["categories"][0]["name"] = "</script><script>x"
-    absent = {**content["annotations"][2]["segments_info"][0], "id": 77777}
-    content["annotations"][2]["segments_info"].append(absent)
+    content["annotations"][2]["segments_info"][0]["area"] = 1
     (folder / "panoptic.json").write_text(json.dumps(content))
     split = PanopticSplit(folder / "images", folder / "panoptic.json", folder / "panoptic")
     write_data_file(tmp_path / "odd.yaml", "odd", {"val": split})
@@ -102,7 +101,7 @@ def test_broken_files_are_listed(tiny_root, tmp_path, clean_catalog, capsys):
     call("view", [*words, "--output", str(page)])
     assert "3 faults; the page lists them" in capsys.readouterr().out
     html = page.read_text()
-    assert "<h2>Faults: 3</h2>" in html and html.count("<figure") == 2 and "77777" in html
+    assert "<h2>Faults: 3</h2>" in html and html.count("<figure") == 2 and "area is 1 in" in html
     assert "broken or truncated" in html and images[1].name in html.partition("classes")[0]
     assert "<script>x" not in html and "&lt;/script&gt;&lt;script&gt;x" in html
 
