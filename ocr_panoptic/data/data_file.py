@@ -65,11 +65,9 @@ class SemanticSplit:
 
 _KINDS = {"panoptic": PanopticSplit, "semantic": SemanticSplit}
 # Names of Detectron2's own data sets, without their splits.
-DETECTRON2S = {
-    *("coco_2014", "coco_2017", "keypoints_coco_2014", "keypoints_coco_2017", "lvis_v0.5"),
-    *("lvis_v1", "cityscapes_fine_instance_seg", "cityscapes_fine_panoptic", "voc_2012"),
-    *("cityscapes_fine_sem_seg", "ade20k_sem_seg", "voc_2007"),
-}
+DETECTRON2S = re.compile(
+    r"(keypoints_)?coco_20\d\d|lvis_v[\d.]+|cityscapes_fine_\w+|voc_20\d\d|ade20k_sem_seg"
+)
 CLASS_KEYS = ("classes", "ignore", "flip_pairs")  # only for semantic data
 FORM = "name, panoptic or semantic, channels, and of semantic data classes, ignore, flip_pairs"
 
@@ -210,7 +208,7 @@ def check_name(name: object) -> None:
             f"name {name!r:.100}: use letters, digits, '_', '-' and '.', in quotes if there "
             "are only digits."
         )
-    if name in DETECTRON2S:
+    if DETECTRON2S.fullmatch(name):
         raise UserError(f"name {name!r}: Detectron2 has data sets of this name; give another.")
 
 

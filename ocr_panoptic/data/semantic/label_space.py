@@ -183,12 +183,9 @@ def _label_map(
                 text = label_text(number)
                 hint = " Is a colour meant? Write it [[R, G, B]]." if len(raw_labels) == 3 else ""
                 if without and label == VOID_LABEL:
-                    first, other = names[0], names[label_map[number]]
-                    hint = (
-                        " Without labels, the classes are 0, 1, ... in their order. If the files "
-                        f"have 1 for {first}, give each class its label ({{name: {first}, labels: "
-                        f"1}} ...); if {other} does not count, leave it out."
-                    )
+                    other = names[label_map[number]]
+                    hint = f" Without labels, {other} has it; write {{name: {other}, labels: ...}}"
+                    hint += f" for all classes, or leave {other} out if it does not count."
                 faults.append(f"label {text} is given twice, the last time to {owner!r}.{hint}")
             else:
                 label_map[number] = label
