@@ -169,7 +169,7 @@ def test_blocks_of_python(trained, tmp_path, monkeypatch, capsys):
         code = compile(small, "docs/python.md", "exec")
         if "import ray" not in block:
             exec(code, names)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     predicted = {path.name: path for path in (folder / "predicted").iterdir()}
     assert predicted.keys() == {"labels", "confidence", "panoptic", "overlays", "coco"}
     assert len([*predicted["coco"].iterdir()]) == 4
