@@ -216,7 +216,7 @@ def test_a_signal_saves_and_ends_with_its_status(tiny_data, short_args, tmp_path
     log = tmp_path / "run/metrics.json"
     while not (log.is_file() and log.stat().st_size) and process.poll() is None:
         time.sleep(0.1)
-    with pytest.raises(ValueError, match="belongs to another run"):
+    with pytest.raises(ValueError, match="is in use by another training"):
         locked_folder(str(tmp_path / "run")).__enter__()
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(timeout=300) == 128 + signal.SIGINT

@@ -167,7 +167,7 @@ def test_weights_without_their_settings(run, tmp_path):
 def test_a_training_is_not_overwritten(run, make_args):
     folder, _ = run()
     before = (folder / "model_final.pth").read_bytes()
-    with pytest.raises(ValueError, match="has the checkpoints of another run.*--overwrite"):
+    with pytest.raises(ValueError, match="has checkpoints of another training.*--overwrite"):
         main(make_args())
     assert (folder / "model_final.pth").read_bytes() == before
     main(make_args("SEED", 5, flags=("--overwrite",)))

@@ -16,6 +16,7 @@ from ocr_panoptic.evaluation.panoptic_quality import PanopticQuality
 from ocr_panoptic.evaluation.segment_matching import SegmentOverlaps
 from ocr_panoptic.modeling.panoptic_merge import MergeRules, merge_panoptic, rules_of_config
 from ocr_panoptic.predict.complete import complete_config
+from ocr_panoptic.predict.trained_model import trained_model
 from ocr_panoptic.workbench.fitting import merge_fit
 from ocr_panoptic.workbench.fitting.merge_fit import KeptPredictions, fit_merge
 from ocr_panoptic.workbench.fitting.merge_replay import Rules, keep_image, replay
@@ -90,9 +91,8 @@ def test_a_run(trained, tmp_path, monkeypatch, capsys):
     args = trained(*SEGMENTS, config=OCR_CONFIG)
     run = tmp_path / "run"
     opts = [*args.opts, "MODEL.WEIGHTS", str(run / "model_final.pth")]
-    cfg = load_config(args.config_file, opts)
-    complete_config(cfg)
-    kept = merge_fit.kept_predictions(cfg)
+    model = trained_model(args.config_file, None, opts, needs_data=True)
+    cfg, kept = model.cfg, merge_fit.kept_predictions(model)
     assert all((np.diff(image.scores) <= 0).all() for image in kept.images)
     rules = rules_of_config(cfg)
     before, (fit, _) = fit_merge(kept, rules, folds=2)

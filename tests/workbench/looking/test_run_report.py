@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -90,8 +91,10 @@ def test_metrics_and_pictures_are_of_the_same_model(trained, tmp_path):
     assert not (run / "index.html").exists()
 
 
-def test_refused_requests(tiny_data, make_args, tmp_path):
+def test_refused_requests(trained, make_args, tmp_path):
+    args = trained(*TINY_SEMANTIC, config=SEMANTIC_CONFIG)
+    shutil.rmtree(tmp_path / "run/inference")
     with pytest.raises(FileNotFoundError, match="ocr-panoptic evaluate --config-file CONFIG"):
-        make_report(make_args(), tmp_path / "run")
+        make_report(args, tmp_path / "run")
     with pytest.raises(ValueError, match="META_ARCHITECTURE is SemanticSegmentor"):
         make_report(make_args("MODEL.META_ARCHITECTURE", "SemanticSegmentor"), tmp_path)
