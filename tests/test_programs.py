@@ -25,7 +25,7 @@ def test_help(path, capsys, monkeypatch):
 def test_a_program_runs_the_package_of_its_checkout(tmp_path):
     """It does not run another checkout's package, even if the environment has it."""
     (tmp_path / "ocr_panoptic.py").write_text("raise SystemExit('that of another')")
-    command = [sys.executable, ROOT / "tools/check_run.py", "--help"]
+    command = [sys.executable, ROOT / "tools/keys_page.py", "--help"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert not done.returncode and "usage: " in done.stdout, done.stderr
