@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 from ocr_panoptic.checkpoint.start import Start, find_start
 from ocr_panoptic.cli.arguments import CommandParser, RunOptions, import_modules
 from ocr_panoptic.config.files import load_config, overrides_of
-from ocr_panoptic.data.data_file import data_options
+from ocr_panoptic.data.data_file import data_options, read_data_files
 from ocr_panoptic.data.faults import faults_listed
 from ocr_panoptic.data.places import cache_folder
 from ocr_panoptic.data.test_loader import build_test_loader
@@ -36,7 +36,6 @@ from ocr_panoptic.predict.task import task_of
 from ocr_panoptic.predict.trained_model import find_model
 from ocr_panoptic.program import run_program
 from ocr_panoptic.workbench.checking.run_check import check_evaluation, check_training
-from ocr_panoptic.workbench.importing.recognition import read_given_files
 
 
 class Trainer(ResumableTrainer):
@@ -68,7 +67,7 @@ def setup(args: RunOptions) -> tuple[CfgNode, Start]:
 
     Of the run's folder, only the log is written.
     """
-    files = read_given_files(args.data)
+    files = read_data_files(args.data)
     overrides = {**data_options(files), **overrides_of(args.opts)}
     if args.eval_only:
         cfg, start = find_model(args.config_file, args.weights, overrides, args.resume)

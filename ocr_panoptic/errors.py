@@ -3,10 +3,19 @@
 import difflib
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class UserError(ValueError):
     """An unusable input; the message names the value found, the expected value, and the fix."""
+
+
+class NoDataFile(UserError):
+    """A file that describes no data set, although the user named it as a data file."""
+
+    def __init__(self, message: str, path: Path, content: object):
+        super().__init__(message)
+        self.path, self.content = path, content
 
 
 class MissingFileError(FileNotFoundError):

@@ -43,18 +43,16 @@ def _checked(options: RunOptions) -> "DataSummary | RunCheck":
         if not options.data:
             raise UserError("There is nothing to check: name data files or a config.")
         from ocr_panoptic.data.data_check import check_data
-        from ocr_panoptic.workbench.importing.recognition import read_given_files
 
-        return check_data(read_given_files(options.data))
+        return check_data(options.data)
     from ocr_panoptic.config.files import load_config, overrides_of
-    from ocr_panoptic.data.data_file import data_options
+    from ocr_panoptic.data.data_file import data_options, read_data_files
     from ocr_panoptic.data.faults import faults_listed
     from ocr_panoptic.data.places import cache_folder
     from ocr_panoptic.predict.complete import complete_config
     from ocr_panoptic.workbench.checking.run_check import check_run
-    from ocr_panoptic.workbench.importing.recognition import read_given_files
 
-    files = read_given_files(options.data)
+    files = read_data_files(options.data)
     overrides = {**data_options(files), **overrides_of(options.opts)}
     cfg = load_config(options.config_file, overrides)
     if cfg.MODEL.DEVICE.startswith("cuda"):

@@ -34,13 +34,12 @@ def argument_parser() -> CommandParser:
 
 def run(args: argparse.Namespace) -> None:
     from ocr_panoptic.config.files import find_config, overrides_of
-    from ocr_panoptic.data.data_file import data_options
+    from ocr_panoptic.data.data_file import data_options, read_data_files
     from ocr_panoptic.formats.files import write_json, write_text
     from ocr_panoptic.workbench.comparing.compare import comparison, comparison_report, verdict
     from ocr_panoptic.workbench.comparing.study import read_runs, run_study
-    from ocr_panoptic.workbench.importing.recognition import read_given_files
 
-    overrides = {**data_options(read_given_files(args.data)), **overrides_of(args.opts)}
+    overrides = {**data_options(read_data_files(args.data)), **overrides_of(args.opts)}
     study = comparison(Path(find_config(args.config_file)), overrides, range(args.seeds))
     if not args.report_only:
         run_study(study, TRAIN, args.output)

@@ -30,13 +30,13 @@ def run(args: argparse.Namespace) -> None:
     check_model_is_named(args)
     from tabulate import tabulate
 
+    from ocr_panoptic.data.data_file import read_data_files
     from ocr_panoptic.formats.files import write_text
     from ocr_panoptic.modeling.panoptic_merge import rules_of_config
     from ocr_panoptic.predict.trained_model import trained_model
     from ocr_panoptic.workbench.fitting.merge_fit import fit_merge, kept_predictions, rules_fragment
-    from ocr_panoptic.workbench.importing.recognition import read_given_files
 
-    files = read_given_files(args.data)
+    files = read_data_files(args.data)
     model = trained_model(args.config_file, args.weights, args.opts, files=files, needs_data=True)
     cfg = model.cfg
     kept, name = kept_predictions(model), cfg.DATASETS.TEST[0]

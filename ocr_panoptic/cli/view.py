@@ -23,9 +23,9 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ocr_panoptic.workbench.importing.recognition import read_given_files
+    from ocr_panoptic.data.data_file import read_data_files
 
-    files = read_given_files(args.data)  # refuses a missing file before PyTorch is imported
+    files = read_data_files(args.data)  # refuses a missing file before PyTorch is imported
     from ocr_panoptic.data.catalog import register_data_sets
     from ocr_panoptic.workbench.looking.data_view import write_data_page
 

@@ -27,7 +27,7 @@ from typing import Any, Union
 
 import yaml
 
-from ocr_panoptic.errors import MissingFileError, UserError, did_you_mean
+from ocr_panoptic.errors import MissingFileError, NoDataFile, UserError, did_you_mean
 from ocr_panoptic.formats.files import (
     as_list,
     printable,
@@ -100,18 +100,6 @@ class DataFile:
         return [self.data_set(split) for split in self.splits]
 
 
-class NoDataFile(UserError):
-    """A file that describes no data set, although it is named as a data file."""
-
-    def __init__(self, path: Path, content: object):
-        self.path, self.content = path, content
-        super().__init__(
-            f"{printable(path)}: describes no data set: it has neither panoptic nor semantic. It "
-            f"needs {FORM} (datasets/README.md). Annotations of other tools are imported: "
-            "ocr-panoptic import --from FORMAT --name NAME --train ... (docs/imports.md)"
-        )
-
-
 def read_data_file(path: str | os.PathLike) -> DataFile:
     if not os.fspath(path):  # Path("") would be the current folder
         raise UserError("The name of a data file is empty.")
@@ -126,7 +114,13 @@ def read_data_file(path: str | os.PathLike) -> DataFile:
             raise
         raise UserError(f"{error} {QUOTES}") from error
     if not isinstance(content, dict) or not content.keys() & {"name", *_KINDS}:
-        raise NoDataFile(path, content)
+        raise NoDataFile(
+            f"{printable(path)}: describes no data set: it has neither panoptic nor semantic. It "
+            f"needs {FORM} (datasets/README.md). Annotations of other tools are imported: "
+            "ocr-panoptic import --from FORMAT --name NAME --train ... (docs/imports.md)",
+            path,
+            content,
+        )
     raise_if_any([f"{path}: {fault}" for fault in _faults(content)])
     kind = next(kind for kind in _KINDS if kind in content)
     folder = path.parent

@@ -5,8 +5,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.files import read_json
+from ocr_panoptic.errors import NoDataFile, UserError
+from ocr_panoptic.formats.files import printable, read_json
 
 _COCO = "Export COCO with segmentations, or convert it to COCO, and give --from coco"
 
@@ -56,11 +56,39 @@ def read_export(path: Path) -> Any:
 
 def unreadable(path: Path, content: object, fault: str) -> UserError:
     """Return the error that an export cannot be read: its tool and what to do, or ``fault``."""
-    keys = {*content} if isinstance(content, dict) else set()
-    entries = [*content.values()] if isinstance(content, dict) else content
-    first = next(iter(entries), None) if isinstance(entries, list) else None
-    keys |= {*first} if isinstance(first, dict) else set()
+    keys, keys_of_first = _keys(content)
     for needed, tool, advice in _EXPORTS:
-        if needed <= keys:
+        if needed <= keys | keys_of_first:
             return UserError(f"{path}: is an export of {tool}. {advice} (docs/imports.md).")
     return UserError(fault)
+
+
+def not_a_data_file(error: NoDataFile) -> UserError:
+    """Return the error for annotations that are named as a data file: how to use them."""
+    path, content = error.path, error.content
+    keys, _ = _keys(content)
+    format = "cvat" if path.suffix.lower() == ".xml" else ""
+    if isinstance(content, dict) and {"images", "annotations", "categories"} <= keys:
+        if "segments_info" in _keys(content["annotations"])[1]:
+            return UserError(
+                f"{printable(path)}: is a panoptic JSON. A data file names it, as "
+                "datasets/README.md shows: panoptic: {train: {images: FOLDER, annotations: "
+                f"{path.name}, segments: FOLDER}}}}"
+            )
+        format = "coco"
+    elif "names" in keys and {"train", "val", "nc", "path"} & keys:
+        format = "yolo-seg"
+    if format:
+        return UserError(
+            f"{printable(path)}: holds annotations. Import them with ocr-panoptic import --from "
+            f"{format} --name NAME --train ... (docs/imports.md), and name the file that it writes."
+        )
+    return unreadable(path, content, str(error))
+
+
+def _keys(content: object) -> tuple[set, set]:
+    """Return the keys of the content, and those of its first entry."""
+    entries = [*content.values()] if isinstance(content, dict) else content
+    first = next(iter(entries), None) if isinstance(entries, list) else None
+    dicts = ({*part} if isinstance(part, dict) else set() for part in (content, first))
+    return next(dicts), next(dicts)

@@ -2,8 +2,8 @@
 
 import pytest
 
+from ocr_panoptic.cli import call
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.workbench.importing.recognition import read_given_files
 
 
 @pytest.mark.parametrize(
@@ -12,7 +12,7 @@ from ocr_panoptic.workbench.importing.recognition import read_given_files
         ("{images: [], annotations: 1, categories: []}", "import --from coco"),
         ("{images: [], annotations: [{segments_info: 0}], categories: []}", "is a panoptic JSON"),
         ("{names: [a], nc: 1, train: x, val: y}", "--from yolo-seg"),
-        ("{imagePath: a.png, shapes: []}", "--from labelme"),
+        ("{imagePath: a.png, shapes: []}", "LabelMe. Give its folder to --from labelme"),
         ("[{id: 1, data: {}, annotations: []}]", "--from label-studio"),
         ("{a.png9: {filename: a.png, regions: []}}", "--from via"),
         ("<annotations/>", "--from cvat"),
@@ -23,4 +23,4 @@ def test_the_format_is_named(tmp_path, content, message):
     path = tmp_path / ("a.xml" if "<" in content else "a.yaml")
     path.write_text(content)
     with pytest.raises(UserError, match=f"^{path}: .*{message}"):
-        read_given_files([path])
+        call("check", [str(path)])
