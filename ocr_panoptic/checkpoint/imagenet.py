@@ -10,15 +10,14 @@ import torch
 from timm.models import adapt_input_conv
 from torch import nn
 
+from ocr_panoptic.modeling import TimmBackbone
+
 from .addresses import TIMM
 from .efficientnet_lite import SETTINGS as LITE_SETTINGS
 from .efficientnet_lite import is_efficientnet_lite, timm_names
 
 # Prefixes of Detectron2's ResNet and of a timm network: by itself, in an FPN, in a simple pyramid.
-_PREFIXES = (
-    *("backbone.", "backbone.bottom_up."),
-    *("backbone.body.", "backbone.bottom_up.body.", "backbone.net.body."),
-)
+_PREFIXES = ("backbone.", "backbone.bottom_up.", "backbone.net.")
 
 # torchvision's names of a ResNet -> Detectron2's. timm has the same names. At the top
 # level, bn2, conv3 ... belong to a stem of three 3x3 convolutions.
@@ -53,21 +52,15 @@ def adapt_names(
     tensors: Mapping[str, Any] = {k.removeprefix("module."): v for k, v in weights.items()}
     if any(name in names for name in tensors):
         return weights, None
-    is_lite = is_efficientnet_lite(tensors)
-    network: Any = next((m for m in model.modules() if hasattr(m, "to_timm_names")), None)
+    if is_lite := is_efficientnet_lite(tensors):
+        tensors = {new: tensors[old] for old, new in timm_names(tensors, names).items()}
+    network = next((m for m in model.modules() if isinstance(m, TimmBackbone)), None)
     if network:  # a timm network knows the layouts of its files
-        tensors = network.to_timm_names(tensors)
-    renamings = (
-        {name: name for name in tensors},
-        {name: name.replace(".", "_", 1) for name in tensors},  # timm with features_only
-        {name: f"model.{name}" for name in tensors},
-        {name: detectron2_resnet_name(name) for name in tensors},
-        timm_names(tensors, names) if is_lite else {},
-    )
+        tensors = network.to_own_names(tensors)
     candidates = (
         {prefix + new: tensors[old] for old, new in renaming.items() if prefix + new in names}
         for prefix in _PREFIXES
-        for renaming in renamings
+        for renaming in ({n: n for n in tensors}, {n: detectron2_resnet_name(n) for n in tensors})
     )
     renamed = max(candidates, key=len)
     if not renamed:
@@ -75,8 +68,8 @@ def adapt_names(
     if is_lite:
         record = {"source": "efficientnet-lite-pytorch", "file": file, "settings": LITE_SETTINGS}
         return renamed, record
-    has_colours = network and len(getattr(model, "pixel_mean", "RGB")) >= 3
-    return renamed, timm_record(network.name, file) if has_colours else None
+    has_colours = len(getattr(model, "pixel_mean", "RGB")) >= 3
+    return renamed, timm_record(network.name, file) if network and has_colours else None
 
 
 def detectron2_resnet_name(name: str) -> str:

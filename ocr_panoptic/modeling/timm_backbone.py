@@ -1,5 +1,6 @@
 """timm's networks as Detectron2 backbones: HRNet, ConvNeXt, Swin, EfficientNet, ViT, ..."""
 
+import contextlib
 import math
 import sys
 from collections.abc import Collection, Mapping
@@ -99,12 +100,14 @@ class TimmBackbone(Backbone):
         read = self._choose(features)
         count = 1 + list(self.known).index(read[-1])
         self._shapes = dict(list(self.known.items())[:count])
-        body = _truncated(network, count, final_norm=output_norm == "LN")
+        is_plain = _family(name) in PLAIN
+        if is_plain:
+            # timm removes the blocks after the last feature, and the last norm if it is unused.
+            body = FeatureGetterNet(network, list(range(count)), norm=output_norm == "LN")
+        else:
+            body = _truncated(network, count)
         if drop_path and not any(isinstance(m, DropPath) and m.drop_prob for m in body.modules()):
-            raise UserError(
-                f"MODEL.TIMM.DROP_PATH is {drop_path}, but timm's {name} leaves out no blocks. "
-                "Set it to 0."
-            )
+            raise UserError(_drop_path_fault(name, drop_path))
         body = convert_norms(body, norm)
         fusion = partial(BilinearFusion, align_corners=align_corners, enlarge_twice=enlarge_twice)
         replace(body, HighResolutionModule, fusion)
@@ -116,8 +119,8 @@ class TimmBackbone(Backbone):
         replace(body, SwinTransformerBlock, SwinBlock)
         replace(body, SwinTransformerV2Block, SwinV2Block)
         self.body = body
-        last_norm = body.model.norm if isinstance(body, FeatureGetterNet) else nn.Identity()
-        if output_norm == "LN" and isinstance(last_norm, nn.Identity):
+        has_norm = is_plain and not isinstance(body.model.norm, nn.Identity)
+        if output_norm == "LN" and not has_norm:
             self.output_norms = nn.ModuleDict(
                 {key.replace(".", "-"): LayerNorm2d(self.known[key].channels) for key in read}
             )
@@ -192,29 +195,37 @@ class TimmBackbone(Backbone):
         # timm forgets register tokens.
         if {"cls_token", "reg_token"} <= known.keys():
             known["reg_token"] = known["cls_token"]
-        # In a network for features, "stages.0" can be "stages_0", or have a prefix "model.".
-        known = {key.replace(".", "_"): training for key, training in known.items()}
-        return {
-            f"body.{key}": known[key.removeprefix("model.").replace(".", "_")]
-            for key, _ in self.body.named_parameters()
-        }
+        known = {_timm_key(key): training for key, training in known.items()}
+        return {f"body.{key}": known[_timm_key(key)] for key, _ in self.body.named_parameters()}
 
-    def to_timm_names(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def to_own_names(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """
-        Return weights under timm's names, with embeddings resampled to this network's patch size.
+        Rename the weights of timm's network, or of a file that timm can read, to this backbone's.
 
-        Weights in a layout that timm does not know are returned unchanged.
+        Position embeddings are resampled to this network's patch size. Tensors that this backbone
+        does not have keep their names.
         """
         module = sys.modules[timm.model_entrypoint(self.name).__module__]
-        adapt = getattr(module, "checkpoint_filter_fn", None)
-        if adapt is None:
-            return weights
-        with torch.device("meta"):
-            whole = _create_network(self.name, **self._options)
-        try:
-            return adapt(dict(weights), whole)
-        except (KeyError, AttributeError, RuntimeError, ValueError, IndexError):
-            return weights  # from another network; the caller finds out when it compares the names
+        weights = dict(weights)
+        if adapt := getattr(module, "checkpoint_filter_fn", None):
+            with torch.device("meta"):
+                whole = _create_network(self.name, **self._options)
+            # Weights of another network raise errors; the caller finds out by comparing the names.
+            with contextlib.suppress(
+                KeyError, AttributeError, RuntimeError, ValueError, IndexError
+            ):
+                weights = adapt(dict(weights), whole)
+        own = {_timm_key(name): f"body.{name}" for name in self.body.state_dict()}
+        return {own.get(_timm_key(name), name): tensor for name, tensor in weights.items()}
+
+
+def _timm_key(name: str) -> str:
+    """
+    Return what the names of a tensor in timm's network and in its network for features share.
+
+    In the latter, "stages.0" can be "stages_0", and all names can have a prefix "model.".
+    """
+    return name.removeprefix("model.").replace(".", "_")
 
 
 def _family(name: str) -> str:
@@ -234,10 +245,10 @@ def _create_network(name: str, **options: object) -> nn.Module:
     is_meta = torch.get_default_device().type == "meta"
     try:
         network = timm.create_model(name, pretrained=False, **options)
-    except NotImplementedError:
+    except (NotImplementedError, RuntimeError):
         if not is_meta:
             raise
-        # RegNet computes its widths with tensors, which have no values on "meta".
+        # Some networks compute widths or drop paths with tensors, which have no values on "meta".
         with torch.device("cpu"), torch.random.fork_rng(devices=[]):
             network = timm.create_model(name, pretrained=False, **options)
     return network.to("meta") if is_meta else network  # timm puts DINOv3's frequencies on the CPU
@@ -264,6 +275,12 @@ def _network_options(
     return options
 
 
+def _drop_path_fault(name: str, drop_path: float) -> str:
+    return (
+        f"MODEL.TIMM.DROP_PATH is {drop_path}, but timm's {name} leaves out no blocks. Set it to 0."
+    )
+
+
 STAGED = (EfficientNetFeatures, MobileNetV3Features)
 
 
@@ -278,6 +295,8 @@ def _create_features(
     try:
         network = _create_network(name, features_only=not is_plain, **options)
     except (RuntimeError, TypeError, NotImplementedError, AssertionError) as e:
+        if "drop_path_rate" in str(e):
+            raise UserError(_drop_path_fault(name, drop_path)) from e
         raise UserError(
             f"MODEL.TIMM.NAME {name} with OUTPUT_STRIDE {options.get('output_stride', 32)}: timm "
             f"says {e}. ResNets and EfficientNets take 32, 16 and 8, other networks 32."
@@ -293,7 +312,7 @@ def _create_features(
     return network, shapes
 
 
-def _truncated(network: nn.Module, count: int, final_norm: bool) -> nn.Module:
+def _truncated(network: nn.Module, count: int) -> nn.Module:
     """Return a truncated network, whose output is the list of its first ``count`` features."""
     if isinstance(network, STAGED):
         return EfficientNetStages(network, count)
@@ -301,8 +320,6 @@ def _truncated(network: nn.Module, count: int, final_norm: bool) -> nn.Module:
         names = list(network)
         for name in names[names.index(list(network.return_layers)[count - 1]) + 1 :]:
             del network[name]
-    if hasattr(network, "forward_intermediates"):  # a plain ViT
-        return FeatureGetterNet(network, list(range(count)), norm=final_norm)
     return network
 
 

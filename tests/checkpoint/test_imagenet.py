@@ -19,6 +19,7 @@ from ocr_panoptic.checkpoint import Demands, SafeCheckpointer, check_settings, f
 from ocr_panoptic.checkpoint.imagenet import timm_record
 from ocr_panoptic.checkpoint.matching import Loaded
 from ocr_panoptic.config.files import load_config
+from ocr_panoptic.modeling.timm_backbone import PADDED, PATCHED, _family
 from support.backbones import Model, resnet_cfg, timm_cfg, with_random_norms
 from support.tiny_runs import OCR_CONFIG
 
@@ -43,9 +44,9 @@ def timm_model(name: str, *opts: object) -> Model:
     return Model(timm_cfg(name, *opts))
 
 
-def classifier(name: str) -> nn.Module:
+def classifier(name: str, **options: object) -> nn.Module:
     torch.manual_seed(0)
-    network = timm.create_model(name)
+    network = timm.create_model(name, **options)
     for parameter in network.parameters():
         parameter.data.add_(0.1 * torch.randn_like(parameter))
     return network
@@ -285,21 +286,67 @@ VIT = ("build_timm_simple_fpn_backbone", "MODEL.FPN.IN_FEATURES", "['blocks.5']"
 NORM = ("MODEL.TIMM.OUTPUT_NORM", "LN")
 
 
+# A network of each family that docs/backbones.md names, and options of timm's classifier.
+OF_TIMM: dict[str, dict[str, object]] = {
+    **dict.fromkeys(("resnet10t", "regnety_002", "hrnet_w18_small", "tf_efficientnet_lite0"), {}),
+    **dict.fromkeys(("mobilenetv3_small_050", "mobilenetv4_conv_small", "pvt_v2_b0"), {}),
+    **dict.fromkeys(("test_convnext", "test_convnext2"), {}),
+    # As the backbone does, the classifier shifts the only window of the last stage.
+    "swin_tiny_patch4_window7_224": {"always_partition": True},
+    "swinv2_tiny_window8_256": {"always_partition": True},
+    **dict.fromkeys(("vit_tiny_patch16_224", "vit_small_patch14_dinov2"), {}),
+    **dict.fromkeys(("deit_tiny_patch16_224", "eva02_tiny_patch14_224"), {}),
+    "vit_small_patch16_dinov3": {},
+}
+
+
+def test_each_family_of_timm_is_compared():
+    assert {_family(name) for name in OF_TIMM} == {*PADDED, *PATCHED} - {"hrnet2x"}
+
+
+@pytest.mark.parametrize("name", OF_TIMM)
+@torch.no_grad()
+def test_features_equal_timms(name, tmp_path):
+    """The weights of timm's classifier give the maps that its modules compute."""
+    source, maps = classifier(name, **OF_TIMM[name]).eval(), {}
+    for module in source.modules():  # as in the published segmentation networks
+        if isinstance(module, nn.Upsample):
+            module.mode, module.align_corners = "bilinear", False
+    load(model := timm_model(name), source.state_dict(), tmp_path / "timm.safetensors")
+    backbone = model.backbone
+    is_hrnet = name.startswith("hrnet")  # its last stage returns the maps of all features
+    for feature in ["stage4"] if is_hrnet else backbone.known:
+        source.get_submodule(feature).register_forward_hook(
+            lambda _, __, map_, feature=feature: maps.update({feature: map_})
+        )
+    image = torch.randn(1, *source.pretrained_cfg["input_size"])
+    source(image)
+    found = backbone(image)
+    if is_hrnet:
+        maps = dict(zip((f"stage{i}" for i in range(1, 5)), maps["stage4"], strict=True))
+    assert len(maps) >= 4
+    for feature, map_ in maps.items():
+        shape = found[feature].shape
+        if map_.ndim == 3:  # a plain ViT's tokens
+            map_ = map_[:, source.num_prefix_tokens :].mT.unflatten(2, shape[2:])
+        elif name.startswith("swin"):
+            map_ = map_.permute(0, 3, 1, 2)
+        limit = 1e-5 * map_.abs().max().item()
+        torch.testing.assert_close(found[feature], map_, rtol=1e-5, atol=limit)
+
+
 @pytest.mark.parametrize(
     "name, suffix, channels, opts",
     [
         ("resnet18", "pth", 3, (*PLAIN, "MODEL.TIMM.OUTPUT_STRIDE", 8)),
-        ("hrnet_w18_small", "safetensors", 3, PLAIN),  # HRNet's own files have the same names
-        (CONVNEXT, "pth", 3, PLAIN),
         (CONVNEXT, "safetensors", 3, (*FPN_OF, *NORM)),
         ("test_vit", "pth", 3, (*PLAIN, *NORM)),
         ("test_vit", "safetensors", 3, VIT),
-        ("test_efficientnet", "pth", 3, FPN_OF),
         ("resnet18", "safetensors", 1, FPN_OF),
         ("resnet18", "safetensors", 7, FPN_OF),
         ("resnet10t", "pth", 4, FPN_OF),
         ("tf_efficientnet_lite0", "pth", 4, FPN_OF),
-        ("regnety_002", "pth", 4, FPN_OF),
+        ("swin_tiny_patch4_window7_224", "pth", 4, FPN_OF),
     ],
 )
 def test_every_tensor_equals_timms(name, suffix, channels, opts, tmp_path):
