@@ -76,7 +76,7 @@ def resized(
     box: tuple[float, float, float, float] | None = None,
 ) -> np.ndarray:
     """
-    Resize each channel of an image separately with Pillow.
+    Resize each channel of an image separately with Pillow, first its rows, then its columns.
 
     Args:
         image: uint8 or float32 [H, W, C].
@@ -86,17 +86,22 @@ def resized(
     Returns:
         resized image in the same dtype, [height, width, C].
     """
+    left, top, right, bottom = box or (0, 0, image.shape[1], image.shape[0])
+
+    def resize(part: Image.Image) -> Image.Image:
+        # Given both sides at once, Pillow 13 chooses the order by the sizes. A crop would then
+        # differ from the resized image by up to 24 levels.
+        part = part.resize((width, part.height), interpolation, (left, 0, right, part.height))
+        return part.resize((width, height), interpolation, (0, top, width, bottom))
+
     order = 1
     if image.dtype == np.uint8 and image.shape[2] == COLOURS:
         order = -1 if image.strides[2] < 0 else 1  # a BGR view of RGB needs no copy
         colours = Image.fromarray(np.ascontiguousarray(image[:, :, ::order]))
-        channels: Sequence[Image.Image] = colours.resize(
-            (width, height), interpolation, box
-        ).split()
+        channels: Sequence[Image.Image] = resize(colours).split()
     else:
         channels = [
-            Image.fromarray(np.ascontiguousarray(part)).resize((width, height), interpolation, box)
-            for part in image.transpose(2, 0, 1)
+            resize(Image.fromarray(np.ascontiguousarray(part))) for part in image.transpose(2, 0, 1)
         ]
     # Keep each channel contiguous in memory, as networks need it: interleaving is slower.
     planes = np.stack([np.asarray(channel) for channel in channels[::order]])

@@ -18,6 +18,7 @@ from detectron2.data import transforms as T
 from PIL import Image
 from torch import Tensor, nn
 
+from ocr_panoptic.data.image_input import ChannelInput
 from ocr_panoptic.modeling import InferenceModel
 from ocr_panoptic.modeling.inference_output import InferenceOutput
 
@@ -79,7 +80,7 @@ def check_parity(
     rows, network = [], model.network
     for seed, size in enumerate(sizes):
         image = sample_image(size, seed)
-        resized = T.AugInput(image if channel_order == "RGB" else image[:, :, ::-1])
+        resized = ChannelInput(image if channel_order == "RGB" else image[:, :, ::-1])
         augmentation(resized)
         tensor = torch.as_tensor(resized.image.transpose(2, 0, 1).copy())
         inputs = [{"image": tensor, "height": size[0], "width": size[1]}]

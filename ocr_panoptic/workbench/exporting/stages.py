@@ -36,7 +36,7 @@ IS_THING, CLASSES, SCORES, BOXES = BOOL["S"], INT64["S"], FLOAT["S"], FLOAT["S",
 
 def resize_stage(augmentation: T.Augmentation) -> ir.Model:
     """
-    Return an ONNX model that resizes test images to exactly the values that Pillow computes.
+    Return an ONNX model that resizes test images exactly as :func:`.image_input.resized` does.
 
     The model turns "image", uint8 [H, W, 3], into "resized", int32 [h, w, 3], and "size" (H and W),
     int64 [2]. UserError is raised if ``augmentation`` cannot be exported.

@@ -14,6 +14,7 @@ from detectron2.structures import Boxes, Instances
 from onnxscript.rewriter.pattern import RewriteRule
 from PIL import Image
 
+from ocr_panoptic.data.image_input import ChannelInput
 from ocr_panoptic.modeling.panoptic_merge import MergeRules, merge_panoptic
 from ocr_panoptic.workbench.exporting.stages import merge_stage, resize_stage
 
@@ -36,13 +37,13 @@ def runner(stage: ir.Model) -> Callable[[dict], dict]:
         T.Resize((33, 45), Image.BICUBIC),
     ],
 )
-def test_resizing_equals_detectron2s(augmentation):
-    """Every value is equal, including Pillow's rounding."""
+def test_resizing_equals_pillows(augmentation):
+    """Every value is equal to that of test images, including Pillow's rounding."""
     run = runner(resize_stage(T.AugmentationList([augmentation])))
     sizes = (48, 64), (97, 31), (50, 201), (1, 3), (37, 37)
     for size in [*sizes, *generator.integers(1, 150, (20, 2))]:
         image = generator.integers(0, 256, (*size, 3), dtype=np.uint8)
-        inputs, found = T.AugInput(image), run({"image": image})
+        inputs, found = ChannelInput(image), run({"image": image})
         augmentation(inputs)
         assert np.array_equal(found["resized"], inputs.image)
         assert found["size"].tolist() == list(size)
@@ -68,7 +69,7 @@ def test_resizing_with_a_rounded_quotient():
     augmentation, random = T.ResizeShortestEdge(37, 1333), np.random.default_rng(0)
     run = runner(divided_as_floats(resize_stage(T.AugmentationList([augmentation]))))
     for size in [(48, 64), (97, 31), (50, 201)]:
-        inputs = T.AugInput(random.integers(0, 256, (*size, 3), dtype=np.uint8))
+        inputs = ChannelInput(random.integers(0, 256, (*size, 3), dtype=np.uint8))
         found = run({"image": inputs.image})["resized"]
         augmentation(inputs)
         assert np.array_equal(found, inputs.image)
