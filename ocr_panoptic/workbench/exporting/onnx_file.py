@@ -33,6 +33,7 @@ from .stages import SEGMENT_OUTPUTS, joined, merge_stage, resize_stage
 logger = logging.getLogger(__name__)
 
 OPSET = 18
+IR_VERSION = 8  # what onnxruntime 1.16 reads; the file uses nothing that is newer
 INPUTS = ("resized", "size")
 
 
@@ -147,6 +148,7 @@ def write_onnx(
     given = {value.name: value for value in whole.graph.outputs}
     whole.graph.outputs[:] = [given[name] for name in outputs]
     whole.metadata_props[METADATA_KEY] = json.dumps(description)
+    whole.ir_version = IR_VERSION
     ir.save(whole, path)
 
 
