@@ -15,6 +15,7 @@ from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.structures import BitMasks, Boxes, Instances
 from detectron2.utils.logger import setup_logger
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from generate_scenes import generate_scenes
 from ocr_panoptic.cli.train import argument_parser
@@ -83,6 +84,16 @@ _setup_propagating_logger.cache_clear = setup_logger.cache_clear
 
 # Detectron2's own data sets, before a test lets this package replace some.
 DETECTRON2S = {id(c): dict(c.data) for c in (DatasetCatalog, MetadataCatalog)}
+
+
+@pytest.fixture(scope="session")
+def pretended_gpu():
+    """Skip the test if fake tensors on a GPU need a driver, as in PyTorch 2.9."""
+    try:
+        with FakeTensorMode():
+            torch.empty(1, device="cuda").uniform_()
+    except RuntimeError as error:
+        pytest.skip(f"no GPU to pretend: {str(error).splitlines()[0]}")
 
 
 @pytest.fixture

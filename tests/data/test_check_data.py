@@ -171,7 +171,12 @@ TURNED[274] = 3
         ),
         ([PHOTO], [LABELS], {"classes": ["a", "b", "c"]}, "no pixel is c."),
         ([PHOTO], [LABELS * 9], {"ignore": 9}, "62.50% of the pixels are 9, ignored."),
-        ([PHOTO[..., 0] * np.uint16(20)], [LABELS], {}, "all 1 images of 16 bits is 6.1% of white"),
+        (
+            [np.full((2, 4), 4000, np.uint16)],
+            [LABELS],
+            {},
+            "all 1 images of 16 bits is 6.1% of white",
+        ),
         ([PHOTO // 20], [LABELS], {}, "all 1 images of 8 bits is 3.9% of white"),
         ([PHOTO // 20, PHOTO], [LABELS, LABELS], {}, ""),
         (
@@ -184,7 +189,7 @@ TURNED[274] = 3
         ([PHOTO] * 2, [LABELS, LABELS * 255], {"ignore": 255}, ""),
         ([PHOTO] * 2, [LABELS, LABELS | np.uint8([[0, 255, 0, 0]] * 2)], {}, ""),
         (
-            [PHOTO[..., 0], PHOTO[..., 0] * np.uint16(256)],
+            [PHOTO[..., 0], np.full((2, 4), 51200, np.uint16)],
             [LABELS, LABELS],
             {"channels": 1},
             "1 images have 16 bits and 1 have 8",

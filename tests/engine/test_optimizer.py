@@ -66,7 +66,7 @@ def test_factor_1_gives_detectron2s_optimizer(cfg):
 
 
 @pytest.mark.parametrize("name", ["SGD", "AdamW"])
-def test_steps_on_a_gpu_are_fused(name):
+def test_steps_on_a_gpu_are_fused(name, pretended_gpu):
     """Then the CPU does not wait for a loss scale."""
     cfg = load_config("", ["SOLVER.OPTIMIZER", name])
     with FakeTensorMode(), torch.device("cuda"):

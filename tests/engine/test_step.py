@@ -102,7 +102,7 @@ def test_mixed_precision_on_a_cpu():
 
 
 @pytest.mark.parametrize("precision, bfloat16", [("auto", 0), ("float16", 0), ("bfloat16", 1)])
-def test_precision_on_a_gpu(monkeypatch, precision, bfloat16):
+def test_precision_on_a_gpu(monkeypatch, pretended_gpu, precision, bfloat16):
     """The loss is scaled only for float16, which a CPU refuses."""
     scalers, dtype = [], torch.bfloat16 if bfloat16 else torch.float16
     monkeypatch.setattr(torch.amp, "GradScaler", lambda _, enabled: scalers.append(enabled))

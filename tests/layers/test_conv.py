@@ -99,7 +99,7 @@ def test_one_value_in_each_of_several_processes_is_synchronised(monkeypatch, kin
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_a_gpu_stays_in_channels_last_memory(device, training):
+def test_a_gpu_stays_in_channels_last_memory(device, training, pretended_gpu):
     """This also holds in training, although products are faster on a CPU."""
     with FakeTensorMode(), torch.device(device):
         conv = ConvNormReLU(8, 32, norm="BN").train(training)

@@ -98,7 +98,7 @@ class TestLabelsOfLogits:
                 assert torch.equal(running_argmax(whole()), first)
 
     @pytest.mark.parametrize("classes", [19, 54, 150])
-    def test_few_operations_on_a_gpu(self, classes):
+    def test_few_operations_on_a_gpu(self, classes, pretended_gpu):
         """An image has COCO's size; class by class there would be at least 7 for each class."""
         with FakeTensorMode():
             logits = torch.empty(1, classes, 200, 304, device="cuda")

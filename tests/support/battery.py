@@ -79,10 +79,9 @@ class SchemeBattery:
             pytest.param("cuda", torch.bfloat16, 2e-1, 2e-1, marks=GPU),
         ],
     )
-    def test_precision(self, monkeypatch, training, device, dtype, of_output, of_gradients):
+    @torch.backends.cudnn.flags(allow_tf32=False)  # float32 means float32
+    def test_precision(self, training, device, dtype, of_output, of_gradients):
         """Outputs and gradients are close to the results in float32 on the CPU."""
-        for backend in (torch.backends.cudnn, torch.backends.cuda.matmul):
-            monkeypatch.setattr(backend, "allow_tf32", False)  # float32 means float32
         size = {"n": 4, "h": 7, "w": 9} if device == "cpu" else {"h": 33, "w": 41}
         results = []
         for where, precision in (("cpu", torch.float32), (device, dtype)):

@@ -154,9 +154,9 @@ def cityscapes(tmp_path) -> Path:
                 content.objects.append(entry)
         file = root / f"gtFine/train/aachen/{name}_gtFine_polygons.json"
         content.toJsonFile(str(file))
-        to_png.json2instanceImg(
-            str(file), str(file).replace("polygons.json", "instanceIds.png"), "ids"
-        )
+        # json2instanceImg would save 32 bits, which Pillow 13 refuses.
+        numbers = np.asarray(to_png.createInstanceImage(content, "ids")).astype(np.uint16)
+        Image.fromarray(numbers).save(str(file).replace("polygons.json", "instanceIds.png"))
         image = Image.open(SCENES / f"images/{name}.jpg")
         image.save(root / f"leftImg8bit/train/aachen/{name}_leftImg8bit.png")
     return root
