@@ -10,7 +10,8 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help env install scenes camvid announce-demo announce-demo-semantic demo demo-semantic
-.PHONY: announce-demo-finetune demo-finetune test test-fast test-gpu lint pins site format
+.PHONY: announce-demo-finetune demo-finetune test test-fast test-newest test-oldest test-gpu lint
+.PHONY: pins site format
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +86,19 @@ test: $(ENV)  ## run the tests
 
 test-fast: $(ENV)  ## run the core of them, in about a minute
 	$(PYTHON) -m pytest -m "not slow"
+
+TESTS ?= -m "not slow"
+
+test-newest: build/newest/.complete  ## run the same with the newest packages; all tests with TESTS=
+	build/newest/bin/python -m pytest $(TESTS)
+
+test-oldest: build/oldest/.complete  ## run the same with the oldest that pyproject.toml allows
+	build/oldest/bin/python -m pytest $(TESTS)
+
+# Remove build/newest to get the newest packages of another day.
+build/newest/.complete build/oldest/.complete: build/%/.complete: pyproject.toml tools/create_env.sh
+	tools/create_env.sh build/$* $(BASE_PYTHON) $*
+	touch $@
 
 test-gpu: $(ENV)  ## run the tests that need a GPU, or two
 	$(PYTHON) -m pytest -m gpu

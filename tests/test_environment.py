@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -36,6 +37,14 @@ def test_make(tmp_path):
     prepared = dry_run(*finetune)
     assert "INPUT.CROP.SIZE '[160, 224]'" in prepared and "prepare_camvid.py" not in prepared
     assert "generate_scenes" not in camvid + prepared
+
+
+@pytest.mark.parametrize("start", ["dependencies = [", "export = [", "finetune = ["])
+def test_every_dependency_has_a_lower_bound(start):
+    """`make test-oldest` installs these versions; without a bound it would install the newest."""
+    listed = (ROOT / "pyproject.toml").read_text().partition(f"\n{start}")[2].partition("]")[0]
+    names = re.findall(r'"([^"]+)"', listed)
+    assert names and all(re.fullmatch(r"[a-z0-9-]+>=[a-z0-9.]+", name) for name in names)
 
 
 @pytest.mark.slow
