@@ -206,14 +206,11 @@ class TimmBackbone(Backbone):
         does not have keep their names.
         """
         module = sys.modules[timm.model_entrypoint(self.name).__module__]
-        weights = dict(weights)
         if adapt := getattr(module, "checkpoint_filter_fn", None):
             with torch.device("meta"):
                 whole = _create_network(self.name, **self._options)
             # Weights of another network raise errors; the caller finds out by comparing the names.
-            with contextlib.suppress(
-                KeyError, AttributeError, RuntimeError, ValueError, IndexError
-            ):
+            with contextlib.suppress(LookupError, AttributeError, RuntimeError, ValueError):
                 weights = adapt(dict(weights), whole)
         own = {_timm_key(name): f"body.{name}" for name in self.body.state_dict()}
         return {own.get(_timm_key(name), name): tensor for name, tensor in weights.items()}
@@ -245,7 +242,7 @@ def _create_network(name: str, **options: object) -> nn.Module:
     is_meta = torch.get_default_device().type == "meta"
     try:
         network = timm.create_model(name, pretrained=False, **options)
-    except (NotImplementedError, RuntimeError):
+    except RuntimeError:  # such as NotImplementedError
         if not is_meta:
             raise
         # Some networks compute widths or drop paths with tensors, which have no values on "meta".
