@@ -133,7 +133,8 @@ def test_panoptic_quality_equals_cityscapesscripts(tmp_path):
     assert expected["All"]["n"] == 19 and 0.1 < expected["All"]["pq"] < 0.9
     for group, suffix in (("All", ""), ("Things", "_th"), ("Stuff", "_st")):
         for metric in ("pq", "sq", "rq"):
-            assert ours[f"{metric.upper()}{suffix}"] == 100 * expected[group][metric]
+            theirs = 100 * expected[group][metric]  # Python 3.12 sums floats more precisely
+            assert ours[f"{metric.upper()}{suffix}"] == pytest.approx(theirs, rel=1e-14, abs=0)
     for number, values in expected["per_class"].items():
         name = next(c.name for c in trees.id2label.values() if c.id == number)
         assert ours[f"PQ-{name}"] == 100 * values["pq"]
