@@ -76,6 +76,7 @@ def test_a_mistyped_word_gets_a_suggestion(capsys):
 OCR_3X = "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x"
 OWN = "Custom-PanopticSegmentation/panoptic_fpn_ocr_R_50"
 MISTAKES = [  # words of a command, part of the message
+    ("train --data a.yaml", "No config is named. Add --config-file NAME"),
     ("train --config-file nope", "The config nope does not exist"),
     (f"train --config-file {OCR_3X.replace('R_50', 'R50')}", f"Did you mean {OCR_3X}?"),
     (f"train --config-file configs/{OWN.lower()}.yml", f"does not exist. Did you mean {OWN}?"),
