@@ -47,7 +47,7 @@ logging.getLogger("torch.fx._symbolic_trace").addFilter(
 )
 
 # Modules that register networks and the addresses of weights with Detectron2.
-REGISTERING = ("modeling", "segfix", "checkpoint.addresses")
+REGISTERING = ("modeling", "segfix", "checkpoint.addresses", "predict.named_models")
 _MODULES = {
     "Model": "predict.model",
     "Result": "predict.result",

@@ -1,11 +1,12 @@
 """
-Make two small semantic data sets for studies, clothing9 and nuclei2: 100 training photos each.
+Make small semantic data sets for studies: clothing9 and nuclei2, with 100 training photos each.
 
     python -m studies.small_sets --clothing CLOTHING --nuclei NUCLEI
 
 The command writes label PNGs, links to the photos and a data file to clothing9 and nuclei2 in
 $DETECTRON2_DATASETS. CLOTHING has {train,val}/{images,labels} and classes.json with the 59 classes
-of Clothing Co-Parsing, which the command merges into 11 groups. NUCLEI has
+of Clothing Co-Parsing, which the command merges into 11 groups. clothing20 has 20 of the 100
+training photos, and clothing59 has the other 618 photos with the 59 classes. NUCLEI has
 {train,val}/{images,panoptic} and {train,val}/panoptic.json, in COCO's panoptic format with the
 thing class "nucleus".
 """
@@ -35,7 +36,7 @@ GROUPS = {
     "bag": "bag purse wallet",
     "accessories": "",  # all other classes
 }
-TRAIN = 100
+TRAIN, FEW = 100, 20
 
 
 def main() -> None:
@@ -45,23 +46,34 @@ def main() -> None:
     parser.add_argument("--nuclei", type=Path, required=True, help="folder")
     args = parser.parse_args()
     root = Path(os.environ.get("DETECTRON2_DATASETS", "datasets"))
-    make_clothing(args.clothing, root / "clothing9")
+    make_clothing(args.clothing, root)
     make_nuclei(args.nuclei, root / "nuclei2")
 
 
-def make_clothing(source: Path, target: Path) -> None:
-    """Write the data set clothing9 (classes ``GROUPS``): 100 training photos and all val photos."""
+def make_clothing(source: Path, root: Path) -> None:
+    """Write the data sets clothing9, clothing20 and clothing59 into the folder ``root``."""
     names = json.loads((source / "classes.json").read_text(encoding="utf-8"))["classes"]
-    groups = [words.split() for words in GROUPS.values()]
+    names[names.index("null")] = "background"
+    groups = [["background"], *(words.split() for words in list(GROUPS.values())[1:])]
     table = np.full(256, 255, np.uint8)
     for label, name in enumerate(names):
         found = [i for i, group in enumerate(groups) if name in group]
         table[label] = found[0] if found else len(GROUPS) - 1
     for split in ("train", "val"):
-        for photo in every_nth(sorted((source / split / "images").iterdir()), split):
-            labels = source / split / "labels" / f"{photo.stem}.png"
-            add(target / split, photo, table[np.array(Image.open(labels))])
-    write_data_file(target, GROUPS)
+        photos = sorted((source / split / "images").iterdir())
+        chosen = every_nth(photos, TRAIN if split == "train" else len(photos))
+        few = every_nth(chosen, FEW) if split == "train" else chosen
+        for photo in photos:
+            labels = np.array(Image.open(source / split / "labels" / f"{photo.stem}.png"))
+            if photo in chosen:
+                add(root / "clothing9" / split, photo, table[labels])
+            if photo in few:
+                add(root / "clothing20" / split, photo, table[labels])
+            if photo not in chosen or split == "val":
+                add(root / "clothing59" / split, photo, labels)
+    write_data_file(root / "clothing9", GROUPS)
+    write_data_file(root / "clothing20", GROUPS)
+    write_data_file(root / "clothing59", names)
 
 
 def make_nuclei(source: Path, target: Path) -> None:
@@ -74,7 +86,8 @@ def make_nuclei(source: Path, target: Path) -> None:
         panoptic = json.loads((source / split / "panoptic.json").read_text(encoding="utf-8"))
         things = {c["id"] for c in panoptic["categories"] if c["name"] == "nucleus"}
         annotations = {a["image_id"]: a for a in panoptic["annotations"]}
-        for image in every_nth(sorted(panoptic["images"], key=lambda i: i["file_name"]), split):
+        images = sorted(panoptic["images"], key=lambda image: image["file_name"])
+        for image in every_nth(images, TRAIN if split == "train" else len(images)):
             annotation = annotations[image["id"]]
             segments = Image.open(source / split / "panoptic" / annotation["file_name"])
             ids = [s["id"] for s in annotation["segments_info"] if s["category_id"] in things]
@@ -83,8 +96,9 @@ def make_nuclei(source: Path, target: Path) -> None:
     write_data_file(target, ["background", "nucleus"])
 
 
-def every_nth(items: list, split: str) -> list:
-    count = min(TRAIN, len(items)) if split == "train" else len(items)
+def every_nth(items: list, count: int) -> list:
+    """Return ``count`` items at equal distances, or all if there are fewer."""
+    count = min(count, len(items))
     return [items[i * len(items) // count] for i in range(count)]
 
 

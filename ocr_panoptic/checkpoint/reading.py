@@ -24,9 +24,9 @@ from ocr_panoptic.config.files import check_weights_file
 from ocr_panoptic.errors import MissingFileError, UserError, lacks_memory
 from ocr_panoptic.formats.files import printable
 
+from .published_models import PREFIX, TIMEOUT, is_model
 from .settings import RECORD
 
-TIMEOUT = 30  # seconds to wait for a server's answer
 HEURISTICS = "matching_heuristics=True"  # query after a path
 # Names that pickled NumPy arrays in containers use, as in Detectron2's model zoo.
 ALLOWED = {
@@ -66,20 +66,22 @@ def fetch_weights(path: str, manager: Any = PathManager) -> str:
     Return the local path of weights; if ``path`` is an address, download the weights first.
 
     Args:
-        path: path or address; a query ``?matching_heuristics=True`` is ignored.
+        path: path, address or name of a model; a query ``?matching_heuristics=True`` is ignored.
         manager: iopath's PathManager that knows the kinds of addresses.
     """
     if has_heuristics(path):
         path = path.removesuffix(f"?{HEURISTICS}")
+    if not os.path.isfile(path) and is_model(path):
+        path = f"{PREFIX}{path.removeprefix(PREFIX)}"
     file = path
     if "://" in path:
         waiting = socket.getdefaulttimeout()
         socket.setdefaulttimeout(TIMEOUT)
         try:
             file = manager.get_local_path(path)
-        except MissingFileError:  # from PackageHandler or TimmHandler
-            raise
         except Exception as e:  # from urllib, http.client, iopath ...
+            if isinstance(e, MissingFileError) or path.startswith(PREFIX):  # say it themselves
+                raise
             url = path.replace(Detectron2Handler.PREFIX, Detectron2Handler.S3_DETECTRON2_PREFIX)
             place = Path(get_cache_dir(), urlparse(url).path.lstrip("/"))
             raise OSError(

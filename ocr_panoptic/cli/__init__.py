@@ -35,6 +35,7 @@ COMMANDS = {
     "fit-merge": "fit the panoptic merge to data with annotations",
     "compare": "train several heads on your data, and say which wins",
     "configs": "list the configs that come with the package",
+    "models": "list the published models that have a name",
 }
 
 

@@ -7,7 +7,8 @@ Convert another code base's published OCR weights into a checkpoint and its conf
 
 The command also writes the config, here hrnet_cityscapes.yaml: the training config named by
 --config-file, with the settings that the weights need. docs/checkpoints.md names the --config-file
-for each published file.
+for each published file. Models that `ocr-panoptic models` lists need no conversion. If the output
+is put into the folder that this command names, its name without .pth is the name of a model.
 """
 
 import argparse
@@ -34,21 +35,18 @@ def argument_parser() -> CommandParser:
 def run(args: argparse.Namespace) -> None:
     if not args.input.is_file():
         raise MissingFileError(f"{args.input}: file not found")
-    from ocr_panoptic.checkpoint import differing_values
-    from ocr_panoptic.config.files import load_config, overrides_of, quoted
-    from ocr_panoptic.predict.complete import complete_config
-    from ocr_panoptic.workbench.converting.convert import convert_file
+    from functools import partial
 
-    def make_config(needed):
-        differing = differing_values(load_config(args.config_file), needed)
-        differing.pop("MODEL.BACKBONE.NAME", None)  # a recipe for another network is refused
-        needs = quoted({key: values[0] for key, values in differing.items()})
-        cfg = load_config(args.config_file, {**needs, **overrides_of(args.opts)})
-        if cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES == 0:  # only then are data needed
-            complete_config(cfg)
-        return cfg
+    from ocr_panoptic.checkpoint.conversion import convert_file
+    from ocr_panoptic.predict.named_models import converted_config, identity_of_data
 
-    files = args.input, args.output
-    conversion = convert_file(args.source, *files, make_config, trust_pickle=args.trust_pickle)
+    conversion = convert_file(
+        args.source,
+        args.input,
+        args.output,
+        partial(converted_config, args.config_file, args.opts),
+        identity_of=identity_of_data,
+        trust_pickle=args.trust_pickle,
+    )
     print(conversion.report())
     print(f"Wrote {args.output} and {args.output.with_suffix('.yaml')}")

@@ -39,10 +39,15 @@ CLASSES = (
 SAME_NORM = ("BN", "SyncBN", "naiveSyncBN", "nnSyncBN", "FrozenBN")
 
 
-def identity_of_run(cfg: CfgNode) -> dict[str, Any]:
-    """Return the settings and classes of a training run, to save in its checkpoints."""
-    names = cfg.DATASETS.TRAIN
-    metadata = MetadataCatalog.get(names[0]).as_dict() if names else {}
+def identity_of_run(cfg: CfgNode, metadata: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """
+    Return the settings and classes of a training run, to save in its checkpoints.
+
+    ``metadata`` describes the classes; by default, DATASETS.TRAIN has them.
+    """
+    if metadata is None:
+        names = cfg.DATASETS.TRAIN
+        metadata = MetadataCatalog.get(names[0]).as_dict() if names else {}
     classes = {key: _plain(metadata[key]) for key in CLASSES if key in metadata}
     return {"settings": cfg.dump(), "classes": classes if "stuff_classes" in classes else None}
 

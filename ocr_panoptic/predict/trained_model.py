@@ -1,6 +1,7 @@
 """Find the config and the weights of a trained model, and build it for inference."""
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -13,14 +14,23 @@ from torch import nn
 from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer, last_checkpoint
 from ocr_panoptic.checkpoint.class_rows import ZOO_WEIGHTS
 from ocr_panoptic.checkpoint.matching import Demands
+from ocr_panoptic.checkpoint.published_models import is_model, model_hint
 from ocr_panoptic.checkpoint.settings import check_settings
 from ocr_panoptic.checkpoint.start import Resume, Start, find_start, read_start
-from ocr_panoptic.config.files import SUFFIX, are_weights, load_config, overrides_of
+from ocr_panoptic.config.files import (
+    SUFFIX,
+    are_weights,
+    config_path,
+    load_config,
+    overrides_of,
+)
 from ocr_panoptic.data.data_file import DataFile, data_options
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import path_argument
+from ocr_panoptic.formats.run_folder import CONFIG
 from ocr_panoptic.modeling.inference_model import InferenceModel, deploy
 
+from . import named_models  # noqa: F401 - registers ocr://
 from .complete import complete_config
 from .identity import check_classes_of, check_settings_of, register_classes
 from .run_info import inference_precision, weights_sha256
@@ -44,9 +54,11 @@ def find_model(
     Find the config and the weights of a trained model that a user has named.
 
     Args:
-        run: a run's folder, a config, or a file of trained weights; "" to use only ``weights``.
-        weights: file of trained weights; None for the last checkpoint in the run's folder, the
-            weights that the config names, or the published weights of a model-zoo config.
+        run: a run's folder, a config, a file of trained weights, or the name of a model; "" to use
+            only ``weights``.
+        weights: file of trained weights, or name of a model; None for the last checkpoint in the
+            run's folder, the weights that the config names, or the published weights of a
+            model-zoo config.
         overrides: values of config keys, as for :func:`.load_config`.
         resume: whether to take the last checkpoint in the config's OUTPUT_DIR instead.
 
@@ -57,7 +69,7 @@ def find_model(
     if weights is not None:
         weights = path_argument("weights", weights)
     run = path_argument("run", run) if str(run) or not weights else ""
-    if not weights and are_weights(run):
+    if not weights and (are_weights(run) or _names_model(run)):
         run, weights = "", run
     if not weights and "MODEL.WEIGHTS" not in keys:
         weights = ZOO_WEIGHTS.get(run.removeprefix("configs/").removesuffix(SUFFIX))
@@ -86,6 +98,15 @@ def find_model(
     start = find_start(cfg, resume)
     cfg.MODEL.WEIGHTS = start.weights
     return TrainedModel(cfg, start)
+
+
+def _names_model(run: str) -> bool:
+    """Return whether ``run`` is the name of a model, and neither a file nor a run's folder."""
+    if os.path.exists(os.path.join(run, CONFIG)) or os.path.isfile(run):
+        return False
+    if not is_model(run) and not config_path(run).is_file() and (hint := model_hint(run)):
+        raise MissingFileError(f"There is no run, config or model {run}.{hint}")
+    return is_model(run)
 
 
 def check_trained_weights(weights: str) -> None:

@@ -17,7 +17,7 @@ import torch
 from detectron2.modeling import build_model
 from torch import nn
 
-from ocr_panoptic.workbench.converting.convert import convert_weights
+from ocr_panoptic.checkpoint.conversion import convert_weights
 from support.conversions import image, load, network_input, shapes_of
 
 pytest.importorskip("mmcv", reason="mmsegmentation is not installed")

@@ -112,9 +112,9 @@ def wide_block(w: Weights, x, name):
     return bottleneck(w, x, name, x.shape[1] // 4)
 
 
-def hrnet(w: Weights, x, prefix, enlarge, *, small=True):
+def hrnet(w: Weights, x, prefix, enlarge, *, small=True, width=18):
     """
-    Return the maps of the four branches of HRNet-W18 or, if ``small``, of a smaller HRNet.
+    Return the maps of the four branches of HRNet-W``width`` or, if ``small``, of a smaller HRNet.
 
     ``enlarge`` resizes a coarse map, given the ratio of the strides and the size of the result.
     """
@@ -125,7 +125,7 @@ def hrnet(w: Weights, x, prefix, enlarge, *, small=True):
         x = bottleneck(w, x, f"{prefix}layer1.{block}", 64)
     branches = [x]
     for stage, count in enumerate(modules, start=2):
-        branches = transition(w, branches, f"{prefix}transition{stage - 1}", 18, stage)
+        branches = transition(w, branches, f"{prefix}transition{stage - 1}", width, stage)
         for module in range(count):
             name = f"{prefix}stage{stage}.{module}"
             branches = exchange(w, branches, name, blocks, enlarge)
@@ -284,10 +284,10 @@ def openseg_segfix(w: Weights, x, backbone):
     return head("mask_head", 2), head("dir_head", 8)
 
 
-def hrnet_ocr(w: Weights, x, classes=19, *, small=True):
+def hrnet_ocr(w: Weights, x, classes=19, **size):
     """Return the coarse and final logits of HRNet-OCR's ``seg_hrnet_ocr``."""
     w.leaky = False
-    features = concatenated(hrnet(w, x, "", enlarge_aligned, small=small), True)
+    features = concatenated(hrnet(w, x, "", enlarge_aligned, **size), True)
     m = authors_coarse(w, features, "aux_head", features.shape[1], 1, 3, classes)
     y = authors_layer(w, features, "conv3x3_ocr", 512, 3)
     z = authors_head(w, y, m, "ocr_distri_head", bias=False)
@@ -350,8 +350,8 @@ def mmseg_network(w: Weights, coarse, x, hidden, kernel, classes):
     return m, w.conv(y, "decode_head.1.conv_seg", classes, bias=True)
 
 
-def mmseg_hrnet(w: Weights, x, classes=19, *, small=True):
-    features = concatenated(hrnet(w, x, "backbone.", enlarge_twice, small=small), False)
+def mmseg_hrnet(w: Weights, x, classes=19, **size):
+    features = concatenated(hrnet(w, x, "backbone.", enlarge_twice, **size), False)
     return mmseg_network(w, features, features, features.shape[1], 1, classes)
 
 

@@ -1,6 +1,5 @@
 """Converts published OCR weights to this project's tensor names, and reports every change."""
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -14,11 +13,13 @@ from detectron2.modeling import build_model
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ocr_panoptic.checkpoint.published import HEAD, LAYOUTS
-from ocr_panoptic.checkpoint.reading import read_checkpoint
-from ocr_panoptic.checkpoint.settings import RECORD, differing_settings, settings_of
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import replacing
+
+from .published import HEAD, LAYOUTS
+from .published_models import sha256_of
+from .reading import read_checkpoint
+from .settings import IDENTITY, RECORD, differing_settings, settings_of
 
 Shapes = Mapping[str, tuple[int, ...]]
 SUFFIXES = (".pth", ".safetensors")
@@ -167,6 +168,7 @@ def convert_file(
     output_file: Path,
     make_config: Callable[[Mapping[str, Any]], CfgNode],
     *,
+    identity_of: Callable[[CfgNode], Mapping[str, Any] | None] = lambda cfg: None,
     trust_pickle: bool = False,
 ) -> Conversion:
     """
@@ -179,6 +181,8 @@ def convert_file(
         input_file: path of the published file.
         output_file: path of the checkpoint, which must end in ``.pth`` or ``.safetensors``.
         make_config: function that makes a config from the result of :func:`described_settings`.
+        identity_of: function that returns the settings and classes of a config, which a ``.pth``
+            stores as the checkpoints of a training do; None to store nothing.
         trust_pickle: whether to read pickles with more than tensors and arrays, which can run code.
     """
     if output_file.suffix not in SUFFIXES:
@@ -193,10 +197,7 @@ def convert_file(
     checkpoint = read_checkpoint(str(input_file), trust_pickle=trust_pickle)
     weights = checkpoint.pop("model")
     cfg = make_config(described_settings(weights, source))
-    on_cpu = cfg.clone()
-    on_cpu.MODEL.DEVICE = "cpu"
-    shapes = {name: tuple(t.shape) for name, t in build_model(on_cpu).state_dict().items()}
-    conversion = convert_weights(weights, source, shapes)
+    conversion = convert_weights(weights, source, shapes_of(cfg))
     conversion.dropped |= dict.fromkeys(checkpoint, "an entry beside the weights")
     settings = conversion.expected_settings()
     if faults := differing_settings(cfg, settings):
@@ -208,7 +209,7 @@ def convert_file(
     record = {
         "source": source,
         "file": input_file.name,
-        "sha256": hashlib.sha256(input_file.read_bytes()).hexdigest(),
+        "sha256": sha256_of(input_file),
         "inplace_abn": conversion.inplace_abn,
     }
     record = settings_of(cfg, {**record, "settings": settings})
@@ -217,12 +218,23 @@ def convert_file(
             metadata = {"format": "pt", RECORD: json.dumps(record)}
             save_file(conversion.weights, temporary, metadata=metadata)
         else:
-            torch.save({"model": conversion.weights, RECORD: record}, temporary)
+            identity = identity_of(cfg)
+            entries = {RECORD: record} | ({IDENTITY: identity} if identity else {})
+            torch.save({"model": conversion.weights, **entries}, temporary)
     cfg.MODEL.WEIGHTS = str(output_file)
     cfg.OUTPUT_DIR = f"./output/{output_file.stem}"
     with replacing(output_file.with_suffix(".yaml")) as temporary:
         temporary.write_text(cfg.dump())
     return conversion
+
+
+def shapes_of(cfg: CfgNode) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the tensors of a config's model by name; no memory is taken for them."""
+    without_memory = cfg.clone()
+    without_memory.MODEL.DEVICE = "meta"
+    with torch.device("meta"):
+        model = build_model(without_memory)
+    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
 
 
 def described_settings(weights: Mapping[str, Any], source: str) -> dict[str, Any]:
