@@ -33,12 +33,13 @@ from ocr_panoptic.modeling.inference_model import semantic_logits
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from ocr_panoptic.workbench.converting.convert import convert_weights
+
 from ocr_panoptic.config.files import load_config
 from ocr_panoptic.modeling import deploy
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
 from ocr_panoptic.predict.run_info import machine_name
 from ocr_panoptic.program import run_program
-from ocr_panoptic.workbench.converting.convert import convert_weights
 from ocr_panoptic.workbench.exporting.graphs import build_graph
 from ocr_panoptic.workbench.exporting.onnx_file import write_onnx
 from ocr_panoptic.workbench.exporting.parity import check_parity, parity_faults, sample_image

@@ -37,7 +37,7 @@ def rows_by_name(
     Rearrange the classifier rows of weights for the model's classes, matched by class name.
 
     A class that the weights lack keeps the model's rows. If no name is equal, matching ignores
-    upper and lower case.
+    upper and lower case, and takes each name of a class like ADE20K's "road, route".
 
     Args:
         weights: tensors or arrays of the file, keyed by tensor name.
@@ -47,7 +47,8 @@ def rows_by_name(
     places: dict[str, list[int | None]] = {}
     for kind in {"thing_classes", "stuff_classes"} & ours.keys():
         exact = {name: place for place, name in enumerate(theirs.get(kind, ()))}
-        known = {name.casefold(): place for name, place in exact.items()}
+        parts = {part: place for name, place in exact.items() for part in name.split(", ")}
+        known = {name.casefold(): place for name, place in [*parts.items(), *exact.items()]}
         places[kind] = [exact.get(n, known.get(n.casefold())) for n in ours[kind]]
     rearranged, kinds = {}, set()
     for name, value in own.items():

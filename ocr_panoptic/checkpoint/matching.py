@@ -93,7 +93,8 @@ def refuse_unconverted(weights: Mapping[str, Any], file: str) -> None:
     if any("object_context_block" in name for name in weights):
         raise UserError(
             f"The weights {file} are OCR weights of another code base, and a model here expects "
-            "other names: convert them with ocr-panoptic convert, see docs/checkpoints.md."
+            "other names: name the model (`ocr-panoptic models` lists the names), or convert the "
+            "file with ocr-panoptic convert; see docs/checkpoints.md."
         )
 
 

@@ -1,8 +1,9 @@
 """The published OCR models that have a name here, and the download of their files."""
 
+import logging
 import re
+import shutil
 import socket
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
@@ -13,6 +14,8 @@ from iopath.common.download import download
 from iopath.common.file_io import get_cache_dir
 
 from ocr_panoptic.errors import MissingFileError, UserError, did_you_mean
+
+logging.getLogger("iopath.common.download").setLevel(logging.CRITICAL)  # our errors say more
 
 PREFIX = "ocr://"  # of the address of a model: ocr://NAME
 TIMEOUT = 30  # seconds to wait for a server's answer
@@ -177,7 +180,7 @@ def find_published(name: str) -> PublishedModel:
 @contextmanager
 def published_file(model: PublishedModel) -> Iterator[Path]:
     """
-    Yield the path of a model's published file, in the folder of models or in a temporary folder.
+    Yield the path of a model's published file; the caller holds the model's lock.
 
     If the file is absent, it is downloaded, and after the ``with`` block it is moved to the folder
     of models. After an error there, or if the process ends early, it is not there.
@@ -191,22 +194,26 @@ def published_file(model: PublishedModel) -> Iterator[Path]:
         _check_digest(file, model, f"Replace {file} by the file of this address")
         yield file
         return
-    with tempfile.TemporaryDirectory(prefix=".", dir=file.parent) as folder:
-        by_hand = f"download the address elsewhere and put the file at {file}"
-        waiting = socket.getdefaulttimeout()
-        socket.setdefaulttimeout(TIMEOUT)
-        try:
-            new = Path(download(model.address, folder, filename=model.file))
-        except Exception as error:  # from urllib, http.client, the disk ...
-            raise MissingFileError(
-                f"The model {model.name} could not be downloaded from {model.address} ({error}). "
-                f"Check the network and the space on the disk, or {by_hand}."
-            ) from error
-        finally:
-            socket.setdefaulttimeout(waiting)
+    by_hand = f"download the address elsewhere and put the file at {file}"
+    folder, waiting = file.with_name(f".{model.name}"), socket.getdefaulttimeout()
+    shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed
+    socket.setdefaulttimeout(TIMEOUT)
+    try:
+        new = Path(download(model.address, str(folder), filename=model.file))
+    except Exception as error:  # from urllib, http.client, the disk ...
+        shutil.rmtree(folder, ignore_errors=True)
+        raise MissingFileError(
+            f"The model {model.name} could not be downloaded from {model.address} ({error}). "
+            f"Check the network and the space on the disk, or {by_hand}."
+        ) from error
+    finally:
+        socket.setdefaulttimeout(waiting)
+    try:
         _check_digest(new, model, f"Check the network, or {by_hand}")
         yield new
         new.replace(file)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _check_digest(file: Path, model: PublishedModel, fix: str) -> None:

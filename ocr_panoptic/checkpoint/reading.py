@@ -24,7 +24,7 @@ from ocr_panoptic.config.files import check_weights_file
 from ocr_panoptic.errors import MissingFileError, UserError, lacks_memory
 from ocr_panoptic.formats.files import printable
 
-from .published_models import PREFIX, TIMEOUT, is_model
+from .published_models import PREFIX, TIMEOUT, is_model, model_hint
 from .settings import RECORD
 
 HEURISTICS = "matching_heuristics=True"  # query after a path
@@ -92,6 +92,8 @@ def fetch_weights(path: str, manager: Any = PathManager) -> str:
         finally:
             socket.setdefaulttimeout(waiting)
     if file:
+        if not os.path.exists(file) and (hint := model_hint(path)):
+            raise MissingFileError(f"The weights {path} are neither a file nor a model.{hint}")
         check_weights_file(file)
     return file
 

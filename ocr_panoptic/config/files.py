@@ -202,8 +202,8 @@ def check_weights_file(path: str) -> None:
     if not os.path.isfile(path):
         what = "are not a file" if os.path.exists(path) else "do not exist"
         raise MissingFileError(
-            f"The weights {path} {what}. Name a checkpoint file; training with MODEL.WEIGHTS "
-            '"" starts from random ones.'
+            f"The weights {path} {what}. Name a checkpoint file, or a model that `ocr-panoptic "
+            'models` lists; training with MODEL.WEIGHTS "" starts from random ones.'
         )
 
 

@@ -161,7 +161,8 @@ class ResumableTrainer(DefaultTrainer):
                 logger.warning("Settings that differ from the saved run: %s", changed)
         else:
             check_settings_of(start, cfg, strict=False)
-            check_classes_of(start, cfg.DATASETS.TRAIN, strict=False)
+            if not cfg.MODEL.WEIGHTS_BY_CLASS:  # else the summary tells which rows are kept
+                check_classes_of(start, cfg.DATASETS.TRAIN, strict=False)
         checkpointer.load(start.weights, checkpointables=None if start.progress else [])
         if self.averaging and not start.progress:
             self.averaging.begin()

@@ -68,6 +68,7 @@ def check_settings_of(start: Start, cfg: CfgNode, *, strict: bool = True) -> Non
         f"{key} is {now[key]}, and was {value}"
         for key, value in before.items()
         if key in now and key not in unread and _differs(key, value, now[key])
+        if strict or not key.endswith(".NUM_CLASSES")  # a training may have other classes
     ]
     if faults:
         _report(

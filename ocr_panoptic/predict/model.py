@@ -52,8 +52,8 @@ def load(
     Load a trained model, on a GPU if there is one, and print a line that describes the model.
 
     Args:
-        run: file of trained weights, which also stores settings and classes; folder of a run; or
-            config (a file or a name in the package).
+        run: file of trained weights, which also stores settings and classes; name of a published
+            model, such as "ade20k"; folder of a run; or config (a file or a name in the package).
         weights: file of trained weights; by default the last checkpoint in the run's folder, or the
             config's weights.
         data: data files (datasets/README.md), whose classes must equal the classes of the weights.

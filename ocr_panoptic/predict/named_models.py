@@ -56,9 +56,11 @@ class ModelHandler(PathHandler):
         model, folder = find_published(path), models_folder()
         # A later version may convert in another way.
         file = folder / f"{model.name}-{__version__}.pth"
+        if file.is_file():
+            return str(file)
         check_output_folder(folder, "The folder of models", "Set FVCORE_CACHE to another folder.")
-        with FileLock(folder / f".{model.name}.lock"):  # another process may download it
-            if not file.is_file():
+        with FileLock(folder / f".{model.name}.lock"):
+            if not file.is_file():  # another process may have made it
                 with published_file(model) as published:
                     _convert(model, published, file)
         return str(file)

@@ -370,7 +370,7 @@ def test_too_little_memory_is_not_reported_as_damage(tmp_path, monkeypatch):
         load(tmp_path / "a.pth")
 
 
-THEIRS = {"thing_classes": ["cat", "dog"], "stuff_classes": ["things", "sky", "sea"]}
+THEIRS = {"thing_classes": ["cat", "dog"], "stuff_classes": ["things", "sky, heaven", "sea"]}
 OURS = {"thing_classes": ["cow", "Dog", "hen"], "stuff_classes": ["things", "grass", "sky"]}
 BOX, MASK = "roi_heads.box_predictor", "roi_heads.mask_head.predictor"
 

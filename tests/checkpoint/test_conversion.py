@@ -363,7 +363,7 @@ def test_record_of_the_origin(published_file, tmp_path):
 
 def test_a_published_file_as_model_weights_is_to_be_converted(published_file):
     for strict in (True, False):  # evaluation, training
-        with pytest.raises(ValueError, match="convert them with ocr-panoptic convert"):
+        with pytest.raises(ValueError, match="name the model .* or convert the file"):
             checkpointer = SafeCheckpointer(nn.Linear(1, 1), demands=Demands(strict=strict))
             checkpointer.load(str(published_file))
 
