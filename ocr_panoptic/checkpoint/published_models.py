@@ -3,7 +3,6 @@
 import logging
 import re
 import shutil
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
@@ -18,7 +17,6 @@ from ocr_panoptic.errors import MissingFileError, UserError, did_you_mean
 logging.getLogger("iopath.common.download").setLevel(logging.CRITICAL)  # our errors say more
 
 PREFIX = "ocr://"  # of the address of a model: ocr://NAME
-TIMEOUT = 30  # seconds to wait for a server's answer
 
 
 class Data(NamedTuple):
@@ -54,8 +52,12 @@ _FOLDER, _W48 = "-SemanticSegmentation/ocr_", "-SemanticSegmentation/ocr_HRNet_W
 _R_101, _ADE20K = f"Cityscapes{_FOLDER}R_101_d8_40k_bs8", f"ADE20K{_W48}150k_bs16"
 _MMSEG_SIZES = {"INPUT.MIN_SIZE_TEST": 512, "INPUT.MAX_SIZE_TEST": 2048}
 _LONG_SIDE = {"INPUT.MAX_SIZE_TEST": 520}
-_VOC = {"MODEL.SEM_SEG_HEAD.NUM_CLASSES": 21}
-_VOC |= {"DATASETS.TRAIN": ("voc2012_train",), "DATASETS.TEST": ("voc2012_val",)}
+_VOC: dict[str, Any] = {
+    **_MMSEG_SIZES,
+    "MODEL.SEM_SEG_HEAD.NUM_CLASSES": 21,
+    "DATASETS.TRAIN": ("voc2012_train",),
+    "DATASETS.TEST": ("voc2012_val",),
+}
 # The keys of the next two tables are parts of the names of files.
 _NETWORKS = {
     "_hr18s_": ("HRNet-W18-small", 6),
@@ -66,7 +68,7 @@ _NETWORKS = {
 _DATA = {
     "_cityscapes": Data("Cityscapes", 19, f"Cityscapes{_W48}40k_bs8"),
     "_ade20k_20": Data("ADE20K", 150, _ADE20K, _MMSEG_SIZES),
-    "_voc12aug": Data("PASCAL VOC 2012", 21, _ADE20K, _MMSEG_SIZES | _VOC),
+    "_voc12aug": Data("PASCAL VOC 2012", 21, _ADE20K, _VOC),
     "_cs_8162": Data("Cityscapes", 19, f"Cityscapes{_W48}40k_bs8"),
     "_cs_trainval": Data("Cityscapes", 19, f"Cityscapes{_W48}trainval_100k_bs8"),
     "_pascal_ctx": Data("PASCAL-Context", 59, f"PASCAL-Context{_W48}30k_bs16", _LONG_SIDE),
@@ -195,20 +197,16 @@ def published_file(model: PublishedModel) -> Iterator[Path]:
         yield file
         return
     by_hand = f"download the address elsewhere and put the file at {file}"
-    folder, waiting = file.with_name(f".{model.name}"), socket.getdefaulttimeout()
+    folder = file.with_name(f".{model.name}")
     shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed
-    socket.setdefaulttimeout(TIMEOUT)
     try:
-        new = Path(download(model.address, str(folder), filename=model.file))
-    except Exception as error:  # from urllib, http.client, the disk ...
-        shutil.rmtree(folder, ignore_errors=True)
-        raise MissingFileError(
-            f"The model {model.name} could not be downloaded from {model.address} ({error}). "
-            f"Check the network and the space on the disk, or {by_hand}."
-        ) from error
-    finally:
-        socket.setdefaulttimeout(waiting)
-    try:
+        try:
+            new = Path(download(model.address, str(folder), filename=model.file))
+        except Exception as error:  # from urllib, http.client, the disk ...
+            raise MissingFileError(
+                f"The model {model.name} could not be downloaded from {model.address} ({error}). "
+                f"Check the network and the space on the disk, or {by_hand}."
+            ) from error
         _check_digest(new, model, f"Check the network, or {by_hand}")
         yield new
         new.replace(file)

@@ -24,9 +24,10 @@ from ocr_panoptic.config.files import check_weights_file
 from ocr_panoptic.errors import MissingFileError, UserError, lacks_memory
 from ocr_panoptic.formats.files import printable
 
-from .published_models import PREFIX, TIMEOUT, is_model, model_hint
+from .published_models import PREFIX, is_model, model_hint
 from .settings import RECORD
 
+TIMEOUT = 30  # seconds to wait for a server's answer
 HEURISTICS = "matching_heuristics=True"  # query after a path
 # Names that pickled NumPy arrays in containers use, as in Detectron2's model zoo.
 ALLOWED = {

@@ -74,14 +74,9 @@ def _convert(model: PublishedModel, published: Path, file: Path) -> None:
         if lacks_memory(error):
             raise
         why = str(error).replace(f"{published}", "its file").splitlines()[0]
-        if isinstance(error, UserError):
-            raise UserError(
-                f"The model {model.name} cannot be used: {why} The address is {model.address}, "
-                f"and {models_folder() / model.file} the place of a good file."
-            ) from error
-        raise OSError(
-            f"The model {model.name} of {model.address} could not be written to {file} ({why}). "
-            "Free disk space, or set FVCORE_CACHE to another folder."
+        raise UserError(
+            f"The model {model.name} of {model.address} cannot be used: {why} Check the space on "
+            f"the disk of {file.parent}, and that {model.file} there, if it is yours, is good."
         ) from error
 
 
