@@ -15,7 +15,7 @@ from support.tiny_runs import ROOT
 CONFIGS = ROOT / "configs"
 PANOPTIC = CONFIGS / "Custom-PanopticSegmentation/panoptic_fpn_ocr_R_50.yaml"
 ON_CPU = CONFIGS / "Custom-PanopticSegmentation/panoptic_fpn_ocr_Lite0.yaml"
-SEMANTIC = CONFIGS / "Custom-SemanticSegmentation/ocr_R_101_d8.yaml"
+SEMANTIC = CONFIGS / "Custom-SemanticSegmentation/ocr_R_101_d8.yaml"  # the published head
 
 
 @pytest.mark.parametrize("file", [PANOPTIC, ON_CPU, SEMANTIC])
@@ -23,7 +23,7 @@ def test_standard_heads_are_compared_with_the_configs_head(file):
     is_semantic, opts = file == SEMANTIC, ["SOLVER.MAX_ITER", "7"]
     if is_semantic:
         opts += ["MODEL.SEM_SEG_HEAD.IN_FEATURES", "['res5']"]
-        opts += ["MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", "['res4']"]
+        opts += ["MODEL.OCR.RESIDUAL", True, "MODEL.OCR.COARSE_LOSS_WEIGHT", 0.0]
     found, registered = {}, "ContextSemSegHead" if is_semantic else "OCRSemSegFPNHead"
     for name, system in comparison(file, overrides_of(opts), [0, 1]).systems.items():
         cfg = load_config(str(system.config), list(system.opts))
@@ -77,7 +77,7 @@ def test_report_by_hand():
 
     Gains over PPM are 1, 1.1, 0.9; OCR has a single run. The class sky gains 1 over plain.
     """
-    study = comparison(SEMANTIC, {}, [0, 1, 2])
+    study = comparison(SEMANTIC, {"MODEL.OCR.RESIDUAL": "True"}, [0, 1, 2])
     values = {OURS: [51, 53, 55], "plain": [50, 51, 52], "PPM": [52, 54.1, 55.9], "OCR": [49]}
     records = [
         run_record(name, seed, value, sky=8.0 if name == OURS else 7.0)
@@ -104,7 +104,8 @@ def test_report_by_hand():
 
 @pytest.mark.slow
 def test_the_command_reads_finished_runs(tmp_path, capsys):
-    study = comparison(SEMANTIC, {"SOLVER.MAX_ITER": "7"}, [0])
+    opts = ["SOLVER.MAX_ITER", "7", "MODEL.OCR.RESIDUAL", "True"]
+    study = comparison(SEMANTIC, overrides_of(opts), [0])
     for place, (name, system) in enumerate(study.systems.items()):
         record = run_record(name, 0, 50.0 + place, [[7, 50.0 + place]]) | system.settings(0)
         record["metrics"] = dict.fromkeys(study.metrics, 50.0 + place)
@@ -113,13 +114,13 @@ def test_the_command_reads_finished_runs(tmp_path, capsys):
         (folder / "study_run.json").write_text(json.dumps(record))
     words = ["--config-file", "Custom-SemanticSegmentation/ocr_R_101_d8", "--report-only"]
     words += ["--seeds", "1", "--output"]
-    call("compare", [*words, str(tmp_path), "SOLVER.MAX_ITER", "7"])
+    call("compare", [*words, str(tmp_path), *opts])
     printed = capsys.readouterr().out
     assert "mIoU, ours against plain +3.00 (no interval from one seed), PPM +2.00" in printed
     assert (tmp_path / "tables.md").read_text() == printed
     assert len(json.loads((tmp_path / "results.json").read_text())) == 4
     with pytest.raises(ValueError, match="SOLVER.MAX_ITER"):  # unlike the finished runs
-        call("compare", [*words, str(tmp_path), "SOLVER.MAX_ITER", "8"])
+        call("compare", [*words, str(tmp_path), *opts, "SOLVER.MAX_ITER", "8"])
     with pytest.raises(FileNotFoundError, match="no finished run"):
         call("compare", [*words, str(tmp_path / "none")])
 
