@@ -70,7 +70,7 @@ _DATA = {
     "_ade20k_20": Data("ADE20K", 150, _ADE20K, _MMSEG_SIZES),
     "_voc12aug": Data("PASCAL VOC 2012", 21, _ADE20K, _VOC),
     "_cs_8162": Data("Cityscapes", 19, f"Cityscapes{_W48}40k_bs8"),
-    "_cs_trainval": Data("Cityscapes", 19, f"Cityscapes{_W48}trainval_100k_bs8"),
+    "_cs_trainval": Data("Cityscapes train + val", 19, f"Cityscapes{_W48}trainval_100k_bs8"),
     "_pascal_ctx": Data("PASCAL-Context", 59, f"PASCAL-Context{_W48}30k_bs16", _LONG_SIDE),
     "_lip": Data("LIP", 20, f"LIP{_W48}100k_bs32"),
     "_cocostuff": Data("COCO-Stuff 10k", 171, f"COCO-Stuff{_W48}10k_60k_bs16", _LONG_SIDE),

@@ -101,12 +101,10 @@ def find_model(
 
 
 def _names_model(run: str) -> bool:
-    """Return whether ``run`` is the name of a model, and neither a file nor a run's folder."""
-    if os.path.exists(os.path.join(run, CONFIG)) or os.path.isfile(run):
-        return False
-    if not is_model(run) and not config_path(run).is_file() and (hint := model_hint(run)):
-        raise MissingFileError(f"There is no run, config or model {run}.{hint}")
-    return is_model(run)
+    """Return whether ``run`` is or resembles a model's name, and is neither a run nor a config."""
+    is_run = os.path.exists(os.path.join(run, CONFIG)) or os.path.isfile(run)
+    is_other = is_run or config_path(run).is_file()
+    return not is_other and (is_model(run) or bool(model_hint(run)))
 
 
 def check_trained_weights(weights: str) -> None:

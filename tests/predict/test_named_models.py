@@ -128,10 +128,21 @@ def shapes(network: str, source: str, classes: int) -> dict[str, torch.Tensor]:
     return weights.tensors
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_each_model_fits_its_recipe(name):
+KINDS: dict[str, PublishedModel] = {}
+for one in MODELS.values():
+    KINDS.setdefault(f"{one.source} {one.network} {one.data.title}", one)
+
+
+def test_models_of_one_kind_differ_only_in_their_training():
+    for one in MODELS.values():
+        kind = KINDS[f"{one.source} {one.network} {one.data.title}"]
+        assert (one.data, one.parameters) == (kind.data, kind.parameters)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_fits_its_recipe(kind):
     """Every tensor of the published network has a place; classes, sizes and parameters fit."""
-    model = MODELS[name]
+    model = KINDS[kind]
     data = model.data
     weights = shapes(model.network, model.source, data.classes)
     needed = described_settings(weights, model.source)
@@ -235,7 +246,7 @@ def test_load_evaluate_and_train_by_name(publish, small_file, server, capsys, tm
     assert find_model("", f"ocr://{VOC}").start.classes["stuff_classes"] == model.classes
     call("models", ["voc12"])
     assert f"{VOC}-{ocr_panoptic.__version__}.pth" in capsys.readouterr().out
-    with pytest.raises(FileNotFoundError, match="no run, config or model .*Did you mean ade20k?"):
+    with pytest.raises(FileNotFoundError, match="ade2k are neither .*Did you mean ade20k?"):
         ocr_panoptic.load("ade2k")
     with pytest.raises(FileNotFoundError, match="ade20kk are neither .* Did you mean ade20k?"):
         fetch_weights("ade20kk")
