@@ -193,7 +193,7 @@ def published_file(model: PublishedModel) -> Iterator[Path]:
     """
     file = models_folder() / model.file
     if file.is_file():
-        _check_digest(file, model, f"Replace {file} by the file of this address")
+        _check_digest(file, model, f"{file}", f"Replace it by {model.address}")
         yield file
         return
     by_hand = f"download the address elsewhere and put the file at {file}"
@@ -207,22 +207,22 @@ def published_file(model: PublishedModel) -> Iterator[Path]:
                 f"The model {model.name} could not be downloaded from {model.address} ({error}). "
                 f"Check the network and the space on the disk, or {by_hand}."
             ) from error
-        _check_digest(new, model, f"Check the network, or {by_hand}")
+        _check_digest(new, model, model.address, f"Check the network, or {by_hand}")
         yield new
         new.replace(file)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _check_digest(file: Path, model: PublishedModel, fix: str) -> None:
+def _check_digest(file: Path, model: PublishedModel, origin: str, fix: str) -> None:
     digest = sha256_of(file)
     if not digest.startswith(model.digest):
         with open(file, "rb") as content:
             is_page = content.read(200).lstrip().startswith(b"<")
-        found = "a web page" if is_page else f"a file with the SHA-256 {digest[:8]}..."
+        found = "a web page" if is_page else f"one with {digest[:8]}..."
         raise UserError(
-            f"{model.address} gave {found} ({file.stat().st_size} bytes) for the model "
-            f"{model.name}; expected the SHA-256 {model.digest}... {fix}."
+            f"The model {model.name} needs a file with the SHA-256 {model.digest}..., but "
+            f"{origin} is {found} ({file.stat().st_size} bytes). {fix}."
         )
 
 

@@ -265,7 +265,7 @@ def test_a_file_that_a_user_puts_into_the_folder(publish, small_file, server):
     converted.rename(converted.with_name("mine.pth"))
     assert find_model("mine").cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES == 21
     file.write_bytes(small_file[:-1])
-    with pytest.raises(ValueError, match=f"gave a file with the SHA-256 .*Replace {file} by"):
+    with pytest.raises(ValueError, match=f"but {file} is one with .*Replace it by {model.address}"):
         fetch_weights(VOC)
     assert file.is_file()  # it is the user's
 
@@ -336,13 +336,13 @@ def test_own_data_start_from_a_model(publish, small_file, server, tmp_path):
             VOC,
             b"<!DOCTYPE html>",
             None,
-            "gave a web page .15 bytes. for .*expected the SHA-256 02b0",
+            "needs a file with the SHA-256 02b04fcb.*is a web page .15 b",
         ),
         (
             VOC,
             b"other weights",
             None,
-            "gave a file with the SHA-256 .* expected the SHA-256 02b04fc",
+            "needs a file with the SHA-256 02b04fcb.*is one with 53959fa1",
         ),
         (VOC, b"", None, "could not be downloaded from .*HTTP Error 404"),
         (
