@@ -62,7 +62,9 @@ def test_commands(line):
 
 
 def test_names():
-    """Scripts, annotation formats and published data sets exist, and the pages name all."""
+    """Files, annotation formats and published data sets exist, and the pages name all."""
+    for name in found(r"`([\w/]+\.py)`", TEXTS["docs/architecture.md"]):
+        assert [*ROOT.glob(name), *(ROOT / "ocr_panoptic").rglob(name)], name
     named = {Path(name).name for name in found(r"[\w/]+\.py", DATASETS)}
     assert {path.name for path in (ROOT / "datasets").glob("*.py")} <= named
     assert set(ANNOTATION_FORMATS) <= set(found(r"(?:--from |`)([\w-]+)", IMPORTS))

@@ -94,7 +94,8 @@ def context_class(cfg: CfgNode) -> type[ContextScheme]:
     name = cfg.MODEL.CONTEXT.NAME
     if name not in CONTEXT_SCHEMES:
         raise UserError(
-            f"MODEL.CONTEXT.NAME is {name}; the schemes are {', '.join(CONTEXT_SCHEMES)}"
+            f"MODEL.CONTEXT.NAME is {name}; the schemes are {', '.join(CONTEXT_SCHEMES)}. If a "
+            "module of yours adds it, name the module with --import MODULE, or import it in Python."
         )
     return CONTEXT_SCHEMES[name][0]
 

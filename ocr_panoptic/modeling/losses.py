@@ -181,7 +181,8 @@ def _terms(key: str, losses: str) -> tuple[tuple[float, str], ...]:
         if name not in LOSSES or not terms[-1][0] > 0 or math.isinf(terms[-1][0]):
             raise UserError(
                 f"MODEL.SEM_SEG_HEAD.{key} is {losses}; it is one of {', '.join(LOSSES)}, or a sum "
-                "with weights above 0, such as 0.8 cross_entropy + 0.2 lovasz"
+                "with weights above 0, such as 0.8 cross_entropy + 0.2 lovasz. If a module of "
+                "yours adds it, name the module with --import MODULE, or import it in Python."
             )
     return tuple(terms)
 
