@@ -5,6 +5,9 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+# Ends errors about a name that the user's own code may add.
+IF_OWN = "If a module of yours adds it, name that with --import MODULE, or import it in Python."
+
 
 class UserError(ValueError):
     """An unusable input; the message names the value found, the expected value, and the fix."""

@@ -146,6 +146,8 @@ def test_the_page(project, monkeypatch, capsys):
     assert Image.open("drawn.png").size == result.image.shape[1::-1]
 
     assert type(ocr_panoptic.load("output/mean").module.sem_seg_head.context).__name__ == "Mean"
+    with pytest.raises(UserError, match=r"BACKBONE.NAME is mine; .* --import MODULE"):
+        ocr_panoptic.build("city_ocr.yaml", **{"MODEL.BACKBONE.NAME": "mine"})
     del CONTEXT_SCHEMES["Mean"]
     with pytest.raises(UserError, match=r"CONTEXT.NAME is Mean; .* --import MODULE"):
         ocr_panoptic.load("output/mean")

@@ -11,7 +11,7 @@ import re
 from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ocr_panoptic.errors import UserError
+from ocr_panoptic.errors import IF_OWN, UserError
 
 from .rules import (
     ABOVE_0,
@@ -486,7 +486,8 @@ def check_values(cfg: "CfgNode", *, registries: bool = True) -> None:
             continue
         value = value_of(cfg, key.name)
         if not key.allowed.permits(value):
-            raise UserError(f"{key.name} is {value!s:.200}; expected {key.allowed.text()}.")
+            hint = f" {IF_OWN}" if key.allowed.asks_registry else ""
+            raise UserError(f"{key.name} is {value!s:.200}; expected {key.allowed.text()}.{hint}")
     for name in ("PIXEL_MEAN", "PIXEL_STD"):
         values, channels = cfg.MODEL[name], cfg.INPUT.CHANNELS
         if len(values) != channels:

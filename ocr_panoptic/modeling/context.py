@@ -9,7 +9,7 @@ from operator import attrgetter
 from detectron2.config import CfgNode
 
 from ocr_panoptic.config.rules import CONTEXT_SCHEMES
-from ocr_panoptic.errors import UserError
+from ocr_panoptic.errors import IF_OWN, UserError
 from ocr_panoptic.layers.aspp import ASPOCR, ASPP
 from ocr_panoptic.layers.context_scheme import ContextScheme, NoContext
 from ocr_panoptic.layers.criss_cross import CrissCross
@@ -94,8 +94,7 @@ def context_class(cfg: CfgNode) -> type[ContextScheme]:
     name = cfg.MODEL.CONTEXT.NAME
     if name not in CONTEXT_SCHEMES:
         raise UserError(
-            f"MODEL.CONTEXT.NAME is {name}; the schemes are {', '.join(CONTEXT_SCHEMES)}. If a "
-            "module of yours adds it, name the module with --import MODULE, or import it in Python."
+            f"MODEL.CONTEXT.NAME is {name}; the schemes are {', '.join(CONTEXT_SCHEMES)}. {IF_OWN}"
         )
     return CONTEXT_SCHEMES[name][0]
 

@@ -14,7 +14,7 @@ import torch
 from detectron2.config import CfgNode, configurable
 from torch import Tensor, nn
 
-from ocr_panoptic.errors import UserError
+from ocr_panoptic.errors import IF_OWN, UserError
 from ocr_panoptic.layers.bands import pixel_cross_entropy
 from ocr_panoptic.layers.class_losses import binary_cross_entropy, dice_loss, lovasz_softmax
 from ocr_panoptic.layers.rmi import region_mutual_information
@@ -181,8 +181,7 @@ def _terms(key: str, losses: str) -> tuple[tuple[float, str], ...]:
         if name not in LOSSES or not terms[-1][0] > 0 or math.isinf(terms[-1][0]):
             raise UserError(
                 f"MODEL.SEM_SEG_HEAD.{key} is {losses}; it is one of {', '.join(LOSSES)}, or a sum "
-                "with weights above 0, such as 0.8 cross_entropy + 0.2 lovasz. If a module of "
-                "yours adds it, name the module with --import MODULE, or import it in Python."
+                f"with weights above 0, such as 0.8 cross_entropy + 0.2 lovasz. {IF_OWN}"
             )
     return tuple(terms)
 
