@@ -89,10 +89,10 @@ def generate_scenes(
             ``GROUNDS``, and at least one name in ``SHAPES``.
     """
     if size < 64:
-        raise UserError(f"--size is {size} pixels, objects need at least 64 to be recognisable.")
+        raise UserError(f"--size is {size}; recognisable objects need at least 64 pixels.")
     for needed in (("sky",), GROUNDS, tuple(SHAPES)):
         if not {*needed} & {*classes}:
-            raise UserError(f"--classes: a scene needs {' or '.join(needed)}.")
+            raise UserError(f"--classes must include {' or '.join(needed)}.")
     check_splits(output, num_train, num_val, seed)
     name, raw, numbers = output.resolve().name, output / "raw", {"train": num_train, "val": num_val}
     categories = [category for category in CATEGORIES if category["name"] in classes]
@@ -118,8 +118,8 @@ def check_splits(output: Path, num_train: int, num_val: int, seed: int) -> None:
     check_name(output.resolve().name)
     if min(num_train, num_val) < 1 or seed < 0:
         raise UserError(
-            f"--train {num_train} --val {num_val} --seed {seed}: each split needs an image, and "
-            "the seed is at least 0."
+            f"--train {num_train} --val {num_val} --seed {seed}: --train and --val must be at "
+            "least 1, and --seed at least 0."
         )
     for split, count in (("train", num_train), ("val", num_val)):
         folder = output / "raw" / split / "images"
@@ -127,8 +127,9 @@ def check_splits(output: Path, num_train: int, num_val: int, seed: int) -> None:
         others = sorted({file.name for file in folder.glob("*")} - names)
         if others:
             raise UserError(
-                f"{folder} holds {len(others)} images of another run ({others[0]} ...), which "
-                f"would stay there: remove {output / 'raw'}, or name another --output."
+                f"{folder} holds {len(others)} images from another run (such as {others[0]}), "
+                f"which would stay in the data set. Remove {output / 'raw'}, or give another "
+                "--output."
             )
 
 
@@ -423,12 +424,12 @@ def main(argv: list[str] | None = None) -> None:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = parser.add_argument
-    add("--output", type=Path, default=datasets_root() / "scenes", help="folder to write")
-    add("--train", type=int, default=400, help="training images")
-    add("--val", type=int, default=60, help="validation images")
+    add("--output", type=Path, default=datasets_root() / "scenes", help="output folder")
+    add("--train", type=int, default=400, help="number of training images")
+    add("--val", type=int, default=60, help="number of validation images")
     add("--size", type=int, default=160, help="side of the images in pixels")
-    add("--seed", type=int, default=0, help="equal seeds give equal bytes")
-    add("--classes", nargs="+", default=CLASSES, choices=CLASSES, help="what is drawn")
+    add("--seed", type=int, default=0, help="random seed; the same seed gives identical files")
+    add("--classes", nargs="+", default=CLASSES, choices=CLASSES, help="classes to draw")
     args = parser.parse_args(argv)
     generate_scenes(args.output, args.train, args.val, args.size, args.seed, args.classes)
 

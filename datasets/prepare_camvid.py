@@ -62,7 +62,7 @@ def prepare_camvid(source: Path, root: Path, workers: int | None = None) -> list
     """
     splits = find_splits(source)
     semantic, panoptic = (root / name / f"{name}.yaml" for name in ("camvid", "camvid_panoptic"))
-    fix = "Set DETECTRON2_DATASETS to a folder that you can write."
+    fix = "Set DETECTRON2_DATASETS to a folder that you can write to."
     check_output_folder(panoptic.parent, "The output folder", fix)
     classes = {"classes": list(_CLASSES), "ignore": _VOID}
     space = parse_label_space(classes, "CamVid")
@@ -90,8 +90,8 @@ def find_splits(source: Path) -> dict[str, SemanticSplit]:
             splits[name] = split
         elif name != "test":
             raise MissingFileError(
-                f"{source}: has neither {name}/images and {name}/labels nor {name} and "
-                f"{name}annot. Give the folder that holds CamVid's {name}."
+                f"{source}: found neither {name}/images and {name}/labels nor {name} and "
+                f"{name}annot. Give the folder that contains CamVid's {name} split."
             )
     return splits
 
@@ -169,8 +169,8 @@ def instances_from_labels(labels: np.ndarray) -> tuple[np.ndarray, list[dict]]:
 
 def argument_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
-    parser.add_argument("source", type=Path, help="folder with train, val and perhaps test")
-    parser.add_argument("--workers", type=int, help="processes, by default the cores, at most 8")
+    parser.add_argument("source", type=Path, help="folder with train, val and optionally test")
+    parser.add_argument("--workers", type=int, help="processes (default: CPU cores, at most 8)")
     return parser
 
 

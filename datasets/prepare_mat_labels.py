@@ -71,7 +71,7 @@ COCO_STUFF_10K = MatRelease(
     splits={split: Path(f"coco_stuff_10k/imageLists/{split}.txt") for split in ("train", "test")},
     key="S",
     space=tables.coco_stuff(offset=0, unlabelled=0),
-    hint="Unpack cocostuff-10k-v1.1.zip into coco_stuff_10k/. Version 1.0 has other labels.",
+    hint="Unpack cocostuff-10k-v1.1.zip into coco_stuff_10k/. Version 1.0 has different labels.",
 )
 MAT_RELEASES = {"pascal_context": PASCAL_CONTEXT, "coco_stuff_10k": COCO_STUFF_10K}
 
@@ -94,10 +94,10 @@ def prepare_mat_release(release: MatRelease, root: Path, workers: int | None = N
     faults: list[str] = []
     for split in names:
         convert = partial(convert_mat, release=release, root=root, split=split)
-        found = list(
+        messages = list(
             imap_with_progress(convert, names[split], f"{release.labels}/{split}", workers)
         )
-        faults += [fault for fault in found if fault]
+        faults += [fault for fault in messages if fault]
     raise_if_any(faults)
     return [root / release.labels / split for split in names]
 
@@ -112,8 +112,8 @@ def convert_mat(name: str, release: MatRelease, root: Path, split: str) -> str |
         return str(error) if str(mat) in str(error) else f"{image}: the image {error}."
     if labels.shape != (height, width):
         return (
-            f"{mat}: the labels have {labels.shape[1]}x{labels.shape[0]} pixels, the image {image} "
-            f"{width}x{height} (width x height)."
+            f"{mat}: the labels have {labels.shape[1]}x{labels.shape[0]} pixels, but the image "
+            f"{image} has {width}x{height} (width x height)."
         )
     try:
         apply_label_map(labels, release.space.label_map)
@@ -128,11 +128,11 @@ def read_mat_labels(path: Path, key: str) -> np.ndarray:
     labels = read_variable(path, key)
     if labels.ndim != 2 or labels.dtype.kind not in "uif" or not labels.size:
         raise UserError(
-            f"{path}: {key!r} is not a matrix of labels: {labels.dtype} {labels.shape}."
+            f"{path}: expected {key!r} to be a numeric matrix, found {labels.dtype} {labels.shape}."
         )
     wide = labels.astype(np.uint16)
     if not np.array_equal(wide, labels):
-        raise UserError(f"{path}: {key!r} holds values outside the labels 0..65535.")
+        raise UserError(f"{path}: {key!r} has values that are not integers 0..65535.")
     return wide.astype(np.uint8) if wide.max() < 256 else wide
 
 
@@ -141,14 +141,14 @@ def _names(path: Path, hint: str) -> list[str]:
         raise MissingFileError(f"{path}: list of images not found. {hint}")
     names = path.read_text().split()
     if not names:
-        raise UserError(f"{path}: names no image.")
+        raise UserError(f"{path}: the list of images is empty. {hint}")
     return names
 
 
 def argument_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
     parser.add_argument("release", choices=list(MAT_RELEASES))
-    parser.add_argument("--workers", type=int, help="processes, by default the cores, at most 8")
+    parser.add_argument("--workers", type=int, help="processes (default: CPU cores, at most 8)")
     return parser
 
 

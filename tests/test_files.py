@@ -20,9 +20,9 @@ def test_two_temporary_names_differ(tmp_path):
 @pytest.mark.parametrize(
     ("name", "fault"),
     [
-        ("file/below", r"cannot be written \(.*\)"),
+        ("file/below", r"is not writable \(.*\)"),
         ("file", "is a file"),
-        ("link", "is a link that leads to no folder"),
+        ("link", "is a broken link"),
     ],
 )
 def test_a_folder_that_cannot_be_written(tmp_path, name, fault):

@@ -102,19 +102,19 @@ def test_values_near_labels(tmp_path, file, pixels, classes):
             "a.png",
             COLOURS[SHAPE],
             ["a", "b"],
-            r"the colours \[128, 64, 128\], \[0, 128, 0\], and the cl",
+            r"the colours \[128, 64, 128\], \[0, 128, 0\], but the cl",
         ),
         ("a.png", COLOURS[SHAPE] + 1, [ROAD, TREE], r"\[129, 65, 129\] \(\d+ pixels\).*expected"),
         ("a.tif", SHAPE + np.float32(0.5), ["a", "b"], r"integers 0\.\.65535 \(float32"),
         ("a.tif", SHAPE.astype(np.int32) - 1, ["a", "b"], r"integers 0\.\.65535 \(int32"),
-        ("a.png", np.stack([SHAPE, SHAPE.T.reshape(SHAPE.shape)], 2), ["a", "b"], "an opacity"),
-        ("a.png", np.arange(0, 250, 5, np.uint8)[None], NUMBERED, "borders smoothed"),
+        ("a.png", np.stack([SHAPE, SHAPE.T.reshape(SHAPE.shape)], 2), ["a", "b"], "opacity"),
+        ("a.png", np.arange(0, 250, 5, np.uint8)[None], NUMBERED, "borders are smoothed"),
         ("a.jpg", SHAPE, ["a", "b"], "is a JPEG file"),
         (
             "a.png",
             SHAPE + 3 * SHAPE.T.reshape(SHAPE.shape),
             NUMBERED,
-            r"3 \(\d+ pixels\), 4 .*Give each",
+            r"3 \(\d+ pixels\), 4 .*Add each",
         ),
         (
             "a.jpg",
@@ -124,7 +124,7 @@ def test_values_near_labels(tmp_path, file, pixels, classes):
         ),
         ("a.jpg", np.repeat([[0, 127, 255]], 32, 0).repeat(8, 1).astype(np.uint8), ["a"], "JPEG"),
         ("a.jpg", RIM, HALF, "JPEG"),
-        ("a.jpg", SHAPE * 60, GREYS, "JPEGs will do only for two labels"),
+        ("a.jpg", SHAPE * 60, GREYS, "A JPEG works only if there are two labels"),
     ],
 )
 def test_unclear_labels(tmp_path, file, pixels, classes, message):
@@ -169,7 +169,7 @@ def test_label_map_by_hand():
     assert labels.tolist() == [[299, 65535]]
     assert apply_label_map(raw, None) is raw
     raw[0, 1:], raw[1, 1] = 9, 600
-    expected = r"lacks: 9 \(2 pixels\), 600 .* expected 0, 7..8, 300, 1000"
+    expected = r"to no class: 9 \(2 pixels\), 600 .* expected 0, 7..8, 300, 1000"
     with pytest.raises(ValueError, match=expected):
         apply_label_map(raw, MAP)
 

@@ -69,7 +69,7 @@ def test_empty_maps_and_maps_of_another_size(library):
     sources = library(np.zeros((9, 13), np.int64))
     assert tuple(moved(library(np.zeros((0, 9, 13))), sources).shape) == (0, 9, 13)
     for size in ((13, 9), (10, 13)):
-        with pytest.raises(ValueError, match=f"has {size[1]}x{size[0]} pixels, the offsets 13x9"):
+        with pytest.raises(ValueError, match=f"has {size[1]}x{size[0]} pixels, but .* 13x9"):
             moved(library(np.zeros(size)), sources)
 
 

@@ -129,9 +129,9 @@ def test_turned_pngs(tmp_path, pixels):
 def test_numbers_without_a_white_are_refused(tmp_path, dtype, read):
     path = tmp_path / "a.tif"
     Image.fromarray(np.full((3, 4), 300, dtype)).save(path)
-    with pytest.raises(ValueError, match=r"holds .*white; convert it") as e:
+    with pytest.raises(ValueError, match=r"holds .*white value is unknown. Convert it") as e:
         read(path)
-    assert str(e.value).startswith(f"{path}: image ") == (read is read_picture)
+    assert str(e.value).startswith(f"{path}: the image ") == (read is read_picture)
 
 
 def tiff(*pages: dict[int, int]) -> bytes:
@@ -154,7 +154,7 @@ def tiff(*pages: dict[int, int]) -> bytes:
         ([{}], ""),
         ([{}, {254: 1}, {254: 4, 258: 1}, {256: 2, 257: 1}], ""),  # previews and a mask
         ([{}, {254: 2}, {}], "has 3 pages of 4x3 pixels"),
-        ([{277: 5, 279: 60}], "has 5 channels of 8 bits, which cannot be read from a TIFF file"),
+        ([{277: 5, 279: 60}], "is a TIFF file with 5 channels of 8 bits, which cannot be read"),
     ],
 )
 def test_pages_and_channels_of_tiff_files(tmp_path, read, pages, fault):
@@ -221,7 +221,7 @@ def test_labels_with_lossy_compression(tmp_path, pixels, read, kind):
 def test_refused_raw_photos(tmp_path, pixels, suffix):
     """A DNG is a TIFF with a preview, which is not the photo."""
     Image.fromarray(pixels).save(tmp_path / f"a{suffix}", "TIFF")
-    with pytest.raises(ValueError, match=rf"a{suffix}: image has a format that cannot be read"):
+    with pytest.raises(ValueError, match=rf"a{suffix}: the image has the format {suffix}, which"):
         read_picture(tmp_path / f"a{suffix}")
 
 
@@ -242,12 +242,12 @@ def test_one_and_four_channels(tmp_path):
         ("rgb.png", 4, r"has 3 channels, expected 4 \(INPUT.CHANNELS\)"),
         ("rgb.png", 1, "has 3 channels, expected 1"),
         ("wide.png", 4, "has 1 channels, expected 4"),
-        ("print.jpg", 4, "holds CMYK, neither grey nor RGB"),
+        ("print.jpg", 4, "has the mode CMYK, but grey or RGB is needed"),
     ):
         for read in (read_size, header_size):
             with pytest.raises(ValueError, match=fault):
                 read(tmp_path / name, channels)
-        with pytest.raises(ValueError, match=f"{name}: image {fault}"):
+        with pytest.raises(ValueError, match=f"{name}: the image {fault}"):
             read_picture(tmp_path / name, "RGB", channels)
 
 

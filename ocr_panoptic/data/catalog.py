@@ -56,10 +56,7 @@ def register(
     """
     if name in DatasetCatalog:
         if name not in _registered and not replaces:
-            raise UserError(
-                f"{origin}: the name {name} belongs to a data set that is registered already. "
-                "Give the data another name."
-            )
+            raise UserError(f"{origin}: a data set named {name} is already registered. Rename one.")
         DatasetCatalog.remove(name)
         MetadataCatalog.remove(name)
     DatasetCatalog.register(name, load)
@@ -151,8 +148,9 @@ def check_files(names: Iterable[str]) -> None:
         lost = [file for file in files if file and "://" not in file and not os.path.exists(file)]
         if lost:
             raise MissingFileError(
-                f"Data set {name}: not found: {first_few(lost)}. Bring back what was moved, lay "
-                "the data out as datasets/README.md says, or set DETECTRON2_DATASETS."
+                f"Data set {name}: cannot find {first_few(lost)}. Move the data back, arrange "
+                "them as datasets/README.md describes, or set DETECTRON2_DATASETS to their parent "
+                "folder."
             )
 
 
@@ -174,9 +172,9 @@ def class_counts(dataset_name: str) -> tuple[int, int]:
     things, stuff = (metadata.get(key) for key in ("thing_classes", "stuff_classes"))
     if not things or not stuff or stuff[0] != "things":
         raise UserError(
-            f"Data set {dataset_name!r} is not laid out for Panoptic-FPN: it needs thing_classes, "
-            f"and stuff_classes that begin with 'things'; found {things} and {stuff}."
-            f"{data_file_advice(dataset_name, metadata)}"
+            f"Data set {dataset_name!r} cannot be used for Panoptic-FPN. Its metadata must have "
+            "thing_classes, and stuff_classes that begin with 'things'; found thing_classes "
+            f"{things} and stuff_classes {stuff}.{data_file_advice(dataset_name, metadata)}"
         )
     return len(things), len(stuff)
 
@@ -210,11 +208,11 @@ def not_registered(name: str, names: Iterable[str] = ()) -> str:
     nearer than these, because Detectron2 registers about a hundred.
     """
     stem = printable(name.rpartition("_")[0] or name)
-    own = {*names, *names_below_root()} - {name}
-    hint = did_you_mean(name, own) or did_you_mean(name, DatasetCatalog.list(), cutoff=0.85)
+    candidates = {*names, *names_below_root()} - {name}
+    hint = did_you_mean(name, candidates) or did_you_mean(name, DatasetCatalog.list(), cutoff=0.85)
     return (
-        f"Data set {printable(name)!r} is not registered.{hint} Describe your data in a file, as "
-        f"datasets/README.md shows, and name it with --data FILE, or lay it into "
-        f"{datasets_root()}/{stem}/{stem}.yaml (set DETECTRON2_DATASETS to look elsewhere). If a "
-        "Python module registers it, name the module with --import MODULE."
+        f"Data set {printable(name)!r} is not registered.{hint} To use your own data, describe "
+        "them in a data file (see datasets/README.md). Then give --data FILE, or save the file as "
+        f"{datasets_root()}/{stem}/{stem}.yaml (DETECTRON2_DATASETS changes the root folder). If "
+        "a Python module registers the data set, give --import MODULE."
     )

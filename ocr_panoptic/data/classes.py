@@ -34,11 +34,11 @@ def faults_of_class(name: object, color: object) -> Iterator[str]:
     """Yield a message for each fault in the name and colour of a class, read from JSON or YAML."""
     if not isinstance(name, str) or not name:
         # YAML reads a bare ``no``, ``on`` or ``12`` as a boolean or a number.
-        yield f"the name must be a text (in quotes?), found {name!r}."
+        yield f"the name must be a non-empty string, found {name!r}. Put the name in quotes."
     elif has_controls(name):
-        yield f"the name must have no control characters, found {name!r}."
+        yield f"the name must not contain control characters, found {name!r}."
     if not is_color(color):
-        yield f"color must be three integers 0..255, found {color!r}."
+        yield f"color must be three integers 0..255, such as [255, 0, 0]; found {color!r}."
 
 
 def derived_color(place: int) -> Color:

@@ -94,8 +94,8 @@ class DataSummary:
         for split in self.splits:
             file, things = split.most_things
             too_many = (
-                f"{file} has {things} things, but a model finds at most {detections}: set "
-                "TEST.DETECTIONS_PER_IMAGE."
+                f"{file} has {things} things, but the model can detect at most {detections} in an "
+                "image. Raise TEST.DETECTIONS_PER_IMAGE."
             )
             for text in (*split.warnings, *([too_many] if things > detections else [])):
                 owners[text].append(split.name)

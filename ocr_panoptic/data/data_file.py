@@ -41,7 +41,7 @@ from .faults import raise_if_any
 
 TRAIN, VAL = "train", "val"
 STEM = "{stem}"  # placeholder in a path for the name that an image and its labels share
-QUOTES = f'Patterns stand in quotes: labels: "masks/{STEM}_mask.png".'
+QUOTES = f'Put patterns in quotes, such as labels: "masks/{STEM}_mask.png".'
 # Data files as users name them; a DataFile stands for a file that is read already.
 DataFiles = Union[str, os.PathLike, "DataFile", Iterable[Union[str, os.PathLike, "DataFile"]]]
 
@@ -69,7 +69,7 @@ DETECTRON2S = re.compile(
     r"(keypoints_)?coco_20\d\d|lvis_v[\d.]+|cityscapes_fine_\w+|voc_20\d\d|ade20k_sem_seg"
 )
 CLASS_KEYS = ("classes", "ignore", "flip_pairs")  # only for semantic data
-FORM = "name, panoptic or semantic, channels, and of semantic data classes, ignore, flip_pairs"
+FORM = "name; panoptic or semantic; channels; and for semantic data classes, ignore and flip_pairs"
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class DataFile:
 
 def read_data_file(path: str | os.PathLike) -> DataFile:
     if not os.fspath(path):  # Path("") would be the current folder
-        raise UserError("The name of a data file is empty.")
+        raise UserError("The path of a data file is empty; expected a path such as city.yaml.")
     path = Path(os.path.abspath(Path(path).expanduser()))
     if not path.is_file():
         raise MissingFileError(f"{printable(path)}: data file not found, or not a regular file.")
@@ -115,9 +115,10 @@ def read_data_file(path: str | os.PathLike) -> DataFile:
         raise UserError(f"{error} {QUOTES}") from error
     if not isinstance(content, dict) or not content.keys() & {"name", *_KINDS}:
         raise NoDataFile(
-            f"{printable(path)}: describes no data set: it has neither panoptic nor semantic. It "
-            f"needs {FORM} (datasets/README.md). Annotations of other tools are imported: "
-            "ocr-panoptic import --from FORMAT --name NAME --train ... (docs/imports.md)",
+            f'{printable(path)}: not a data file: the key "panoptic" or "semantic" is missing. '
+            f"The keys of a data file are {FORM} (see datasets/README.md). To use annotations "
+            "from another tool, import them first: ocr-panoptic import --from FORMAT --name NAME "
+            "--train ... (see docs/imports.md)",
             path,
             content,
         )
@@ -199,11 +200,11 @@ def check_name(name: object) -> None:
     """Raise UserError unless a data set's name is a string that is safe in file names."""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
         raise UserError(
-            f"name {name!r:.100}: use letters, digits, '_', '-' and '.', in quotes if there "
-            "are only digits."
+            f"name {name!r:.100}: use only letters, digits, '_', '-' and '.', and begin with a "
+            "letter or digit. Put a name of digits in quotes."
         )
     if DETECTRON2S.fullmatch(name):
-        raise UserError(f"name {name!r}: Detectron2 has data sets of this name; give another.")
+        raise UserError(f"name {name!r}: Detectron2 has data sets with this name. Choose another.")
 
 
 def _faults(content: dict) -> Iterator[str]:
@@ -219,15 +220,15 @@ def _faults(content: dict) -> Iterator[str]:
     if (channels := content.get("channels", 3)) not in CHANNELS:
         yield f"channels is {channels!r:.100}, expected one of {', '.join(map(str, CHANNELS))}."
     if len(kinds) != 1:
-        yield f"has {' and '.join(kinds) or 'neither panoptic nor semantic'}; it needs one of them."
+        yield f"expected 'panoptic' or 'semantic', found {' and '.join(kinds) or 'neither'}."
     elif not splits or not isinstance(splits, dict):
-        yield f"{kinds[0]} must name splits (train, val), found {splits!r:.100}."
+        yield f"{kinds[0]} must map splits (train, val) to their paths, found {splits!r:.100}."
     else:
         places = [field.name for field in fields(_KINDS[kinds[0]])]
         for split, paths in splits.items():
             yield from _split_faults(f"{kinds[0]}: {split}", paths, places)
     if kinds == ["semantic"] and "classes" not in content:
-        yield "has no classes: give their names, or the path of a file of them."
+        yield '"classes" is missing. List the class names, or give the path of a class file.'
 
 
 def _split_faults(where: str, paths: object, keys: list[str]) -> Iterator[str]:
@@ -237,13 +238,13 @@ def _split_faults(where: str, paths: object, keys: list[str]) -> Iterator[str]:
     yield from _unknown_keys(paths, keys, where)
     for key in keys:
         if not isinstance(paths.get(key), str) or not paths[key]:
-            value = f"found {paths[key]!r:.100}" if key in paths else "it is missing"
+            value = f"found {paths[key]!r:.100}" if key in paths else "but it is missing"
             hint = f" {QUOTES}" if isinstance(paths.get(key), dict) else ""
-            yield f"{where}: {key} must be a path; {value}.{hint}"
+            yield f"{where}: {key} must be a path, {value}.{hint}"
 
 
 def _unknown_keys(content: dict, keys: Sequence[str], where: str) -> Iterator[str]:
     for key in content:
         if key not in keys:
-            hint = did_you_mean(str(key), keys) or f" There are {', '.join(keys)}."
+            hint = did_you_mean(str(key), keys) or f" The valid keys are {', '.join(keys)}."
             yield f"{where} has the unknown key {key!r:.100}.{hint}"

@@ -31,7 +31,7 @@ class DataFaults(UserError):
         number = len(self.faults)
         shown = [f"  {printable(fault)[:_LONGEST]}" for fault in self.faults[:_SHOWN]]
         if number > _SHOWN:
-            where = f", all in {self.file}" if self.file else ""
+            where = f" (all are listed in {self.file})" if self.file else ""
             shown.append(f"  and {number - _SHOWN:,} more{where}")
         return "\n".join([f"{number:,} fault{'s' * (number > 1)} in the data:", *shown])
 

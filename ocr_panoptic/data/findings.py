@@ -35,8 +35,9 @@ def thin_faults(file: Path, photo: PictureSize) -> Iterator[str]:
     """Yield a fault if an image is so thin that resizing could shrink a side to 0 pixels."""
     if max(photo.width, photo.height) > THIN * min(photo.width, photo.height):
         yield (
-            f"{file}: the image has {photo.width}x{photo.height} pixels, a side more than {THIN:,} "
-            "times the other, which resizing may scale to nothing. Leave it out, or crop it."
+            f"{file}: the image has {photo.width}x{photo.height} pixels (width x height). One "
+            f"side is more than {THIN:,} times the other, so resizing may shrink the short side "
+            "to nothing. Crop or remove the image."
         )
 
 
@@ -62,18 +63,18 @@ def photo_warnings(
         if dark and (is_deep or len(dark) == len(values)):
             which = f"all {number}" if len(dark) == len(values) else f"{len(dark)} of {number}"
             yield (
-                f"the brightest value of {which} images of {16 if is_deep else 8} bits is "
-                f"{max(dark):.1%} of white, so that they look black: are they of a sensor with 10 "
-                f"or 12 bits? Multiply their values by {2 ** int(math.log2(1 / max(dark)))}."
+                f"{which} images with {16 if is_deep else 8} bits look black: their brightest "
+                f"value is {max(dark):.1%} of white. Do they come from a sensor with 10 or 12 "
+                f"bits? Then multiply their values by {2 ** int(math.log2(1 / max(dark)))}."
             )
     if channels == 1 and len(depths) == 2:
         yield (
-            f"{depths[True]} images have 16 bits and {depths[False]} have 8, and their "
-            "values are not rescaled: convert them to one scale."
+            f"{depths[True]} images have 16 bits and {depths[False]} have 8 bits, and their "
+            "values are not rescaled. Convert all images to the same bit depth."
         )
     if turned := [file for file, photo in photos if photo.is_turned]:
         yield (
-            f"EXIF data turn {len(turned)} images without a change of their size "
-            f"({first_few(turned)}), and their labels are expected to fit the turned image. If a "
-            "tool drew them on the stored pixels, remove the EXIF data."
+            f"EXIF data rotate or mirror {len(turned)} images without changing their size "
+            f"({first_few(turned)}). Their labels must match the rotated images. If the labels "
+            "were drawn on the stored pixels, remove the EXIF data."
         )

@@ -48,8 +48,8 @@ def check_label_size(size: tuple[int, int], record: dict, path: str | None = Non
     if size != (record["height"], record["width"]):
         path = path or record.get("sem_seg_file_name") or record["pan_seg_file_name"]
         raise UserError(
-            f"{path}: the PNG has {size[1]}x{size[0]} pixels, the image {record['file_name']} "
-            f"{record['width']}x{record['height']} (width x height). They must be equal."
+            f"{path}: the PNG has {size[1]}x{size[0]} pixels, but the image {record['file_name']} "
+            f"has {record['width']}x{record['height']} (width x height). The sizes must be equal."
         )
 
 
@@ -212,8 +212,8 @@ def colours(inputs: CfgNode) -> list[T.Augmentation]:
         return []
     if inputs.CHANNELS != COLOURS:
         raise UserError(
-            f"INPUT.COLOR_JITTER is {jitter}, and INPUT.CHANNELS {inputs.CHANNELS}; it is for "
-            "images of three colours, so set it to 0."
+            f"INPUT.COLOR_JITTER is {jitter}, but INPUT.CHANNELS is {inputs.CHANNELS}. Colour "
+            "jitter needs images with 3 channels, so set INPUT.COLOR_JITTER to 0."
         )
     kinds = T.RandomBrightness, T.RandomContrast, T.RandomSaturation
     return [kind(1 - jitter, 1 + jitter) for kind in kinds]

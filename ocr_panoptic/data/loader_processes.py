@@ -22,11 +22,11 @@ def explained_workers() -> Iterator[None]:
         signs = ("DataLoader worker (pid", "Too many open files", "shared memory", "mmap")
         if any(sign in str(error) for sign in signs):  # a tensor cannot be passed on
             raise UserError(
-                f"A process that loads images has ended, or its images cannot be taken over "
-                f"({_original_message(error)}). If shared memory is full (`df -h /dev/shm`), start "
-                "a container with --shm-size 16g or --ipc=host; if files are too few (`ulimit "
-                "-n`), raise that limit; if memory is full, lower DATALOADER.NUM_WORKERS. "
-                "DATALOADER.NUM_WORKERS 0 needs none of them."
+                "An image-loading process ended, or its images could not be passed to the main "
+                f"process ({_original_message(error)}). If shared memory is full (`df -h "
+                "/dev/shm`), start the container with --shm-size 16g or --ipc=host. If too many "
+                "files are open (`ulimit -n`), raise the limit. If memory is full, lower "
+                "DATALOADER.NUM_WORKERS. DATALOADER.NUM_WORKERS 0 avoids all of these problems."
             ) from error
         if not str(error).startswith("Caught ") or isinstance(error, RuntimeError):
             raise  # an error of this process, or a bug, whose message has the traceback
@@ -64,7 +64,7 @@ def end_if_an_image_is_lost(worker: int) -> None:
 
 
 def _end_without_image(error: Exception, example: Any) -> None:
-    print(f"ERROR: an image cannot be passed on: {error}", file=sys.stderr, flush=True)
+    print(f"ERROR: cannot send an image to the main process: {error}", file=sys.stderr, flush=True)
     os._exit(1)
 
 

@@ -104,8 +104,9 @@ class CompletedRecords:
             kinds = [kind for kind, known in (self.labels or {}).items() if label in known]
             if len(kinds) != 1:
                 raise UserError(
-                    f"Data set {self.name!r}: category_id {label} in segments_info can be a thing "
-                    "or stuff. Add isthing, True or False, to each segment."
+                    f"Data set {self.name!r}: it is unclear whether category_id {label} in "
+                    "segments_info is a thing or stuff. Set isthing to True or False in all "
+                    "segments."
                 )
             isthing = kinds[0]
         label = self.labels[bool(isthing)][label] if self.labels else label
@@ -184,11 +185,12 @@ def panoptic_layout(
     is_named = all(k < len(names[kind]) for kind in ids for k in ids[kind].values())
     if not ids["thing"] or not is_named or metadata.get("sem_seg_root"):
         raise UserError(
-            f"Data set {name!r} is not laid out for Panoptic-FPN: its stuff_classes "
-            f"{first_few(names['stuff'])} must begin with 'things', for label 0 of semantic PNGs. "
-            "Data with panoptic PNGs need thing_classes, thing_dataset_id_to_contiguous_id, "
-            "stuff_classes and stuff_dataset_id_to_contiguous_id, as Detectron2's "
-            f"register_coco_panoptic has them.{data_file_advice(name, metadata)}"
+            f"Data set {name!r} cannot be used for Panoptic-FPN. With semantic PNGs, "
+            "stuff_classes must begin with 'things' (label 0); found "
+            f"{first_few(names['stuff'])}. With panoptic PNGs, set thing_classes, "
+            "thing_dataset_id_to_contiguous_id, stuff_classes and "
+            "stuff_dataset_id_to_contiguous_id, as Detectron2's register_coco_panoptic "
+            f"does.{data_file_advice(name, metadata)}"
         )
     categories: list[Category] = []
     labels = {}
@@ -226,5 +228,5 @@ def data_file_advice(
             if kind == "semantic":
                 content["classes"] = list(metadata.get("stuff_classes") or [])
             text = yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=10_000)
-            return f" A file of these lines, named with --data FILE, is enough:\n{text.rstrip()}"
+            return f" Or save these lines in a file and give it with --data:\n{text.rstrip()}"
     return ""

@@ -20,8 +20,8 @@ def cache_folder() -> Path:
     """Create and return the data check's cache folder; raise UserError if it is not writable."""
     root = os.getenv("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     folder = Path(os.path.abspath(root), "ocr_panoptic")
-    fix = "Set XDG_CACHE_HOME to a folder that you can write."
-    check_output_folder(folder, "The cache of the data check,", fix)
+    fix = "Set XDG_CACHE_HOME to a folder that you can write to."
+    check_output_folder(folder, "The data check's cache folder", fix)
     return folder
 
 
@@ -48,6 +48,5 @@ def check_new_name(name: str, splits: Iterable[str], output: Path) -> None:
     for path in files_below_root([f"{name}_{split}" for split in splits]):
         if path.parent.resolve() != output.resolve():
             raise UserError(
-                f"Data set name {name!r}: {path} has it already. Give another --name, or move "
-                "that file away."
+                f"Data set name {name!r} is already used by {path}. Give another --name or move it."
             )

@@ -43,7 +43,7 @@ def read_data_sets(
     """
     names = [name for file in files for name in file.data_sets()]
     if twice := sorted(name for name, _ in repeated(names)):
-        raise UserError(f"{', '.join(twice)}: two data files describe it. Rename one.")
+        raise UserError(f"{', '.join(twice)}: two data files have this name. Rename one.")
     data_sets: dict[str, DataSet] = {}
     faults: list[str] = []
     for file in files:
@@ -74,7 +74,7 @@ def label_space(file: DataFile) -> LabelSpace:
     if not isinstance(classes, str):
         return parse_label_space(file.classes, str(file.path))
     if len(file.classes) > 1:
-        raise DataFaults([f"{file.path}: ignore and flip_pairs belong into {classes}."])
+        raise DataFaults([f"{file.path}: move the keys ignore and flip_pairs to {classes}."])
     return read_class_file(Path(classes))
 
 
@@ -87,13 +87,13 @@ def _compare_classes(data_sets: Mapping[str, DataSet]) -> None:
             classes = (data_sets[n].metadata.get(f"{kind}_classes", ()) for n in (first, name))
             different = [
                 f"{ours!r} and {theirs!r}"
-                for ours, theirs in zip_longest(*classes, fillvalue="none")
+                for ours, theirs in zip_longest(*classes, fillvalue="(no class)")
                 if ours != theirs
             ]
             if different:
                 faults.append(
-                    f"{data_sets[name].file.path}: {name} has other {kind} classes than {first} of "
-                    f"{data_sets[first].file.path} ({first_few(different)}). Data that are used "
-                    "together must have the same classes, in the same order of ids."
+                    f"{data_sets[name].file.path}: the {kind} classes of {first} "
+                    f"({data_sets[first].file.path}) and {name} differ: {first_few(different)}. "
+                    "Data that are used together must have the same classes, ordered by id."
                 )
     raise_if_any(faults)

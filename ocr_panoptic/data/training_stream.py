@@ -37,8 +37,8 @@ def training_records(cfg: CfgNode, *, log: bool = False) -> list[dict]:
         return get_detection_dataset_dicts(names, usable, check_consistency=log)
     except AssertionError as error:
         raise UserError(
-            f"{', '.join(names)}: {error} Perhaps all instances are crowds: "
-            "DATALOADER.FILTER_EMPTY_ANNOTATIONS False also uses images without instances."
+            f"{', '.join(names)}: {error} If all instances are crowds, set "
+            "DATALOADER.FILTER_EMPTY_ANNOTATIONS False to use images without instances too."
         ) from error
 
 

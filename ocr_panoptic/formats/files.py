@@ -63,9 +63,9 @@ def check_output_folder(folder: str | os.PathLike, what: str, fix: str) -> None:
         os.listdir(folder)
         tempfile.TemporaryFile(dir=os.fsdecode(folder)).close()
     except OSError as error:
-        fault = f"cannot be written ({error.strerror})"
+        fault = f"is not writable ({error.strerror})"
         if isinstance(error, FileExistsError):
-            fault = "is a file" if os.path.isfile(folder) else "is a link that leads to no folder"
+            fault = "is a file" if os.path.isfile(folder) else "is a broken link"
         raise UserError(f"{what} {printable(folder)} {fault}. {fix}") from error
 
 
@@ -85,11 +85,11 @@ def as_list(paths: object) -> list[str | os.PathLike]:
     """Return one or several paths as a list; raise UserError for anything that is not a path."""
     if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable):
         paths = [paths]
-    found = list(paths)
-    for path in found:
+    listed = list(paths)
+    for path in listed:
         if not isinstance(path, str | os.PathLike):
-            raise UserError(f"data has {path!r:.100}; expected a path, or several.")
-    return found
+            raise UserError(f"data has {path!r:.100}; expected a path, or a list of paths.")
+    return listed
 
 
 def _sync(path: Path) -> None:
@@ -133,7 +133,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_bytes())
     except (RecursionError, ValueError) as error:
         reason = str(error).partition(";")[0]  # the rest is about Python's limit on digits
-        raise UserError(f"{path}: is not JSON ({reason}).") from error
+        raise UserError(f"{path}: not valid JSON ({reason}).") from error
 
 
 class _UniqueKeys(yaml.SafeLoader):

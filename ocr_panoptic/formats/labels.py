@@ -63,7 +63,7 @@ def decoded_labels(
 ) -> tuple[np.ndarray, bool]:
     """Return the raw labels of an opened image, and whether inexact pixels were corrected."""
     is_lossy = image.format == "JPEG"
-    shown: set[int] = set()
+    used: set[int] = set()
     if not is_lossy:
         numbers, fault = _numbers(image)
         readings = [] if numbers is None else [numbers]
@@ -75,16 +75,16 @@ def decoded_labels(
             raise UserError(f"{printable(path)}: {fault or _colours_fault(image)}")
         if known is None:
             return readings[0], False
-        found = []
+        contents = []
         for labels in readings:
-            found.append(label_areas(labels).keys())
-            if found[-1] <= known.keys():
+            contents.append(label_areas(labels).keys())
+            if contents[-1] <= known.keys():
                 return labels, False
-        shown = found[0] & known.keys()
+        used = contents[0] & known.keys()
     # Largest pixel value that a class number 1, 2, ... may have after JPEG's rounding.
     highest = max((label + ROUNDING for label in known or () if 0 < label < CLOSEST), default=0)
     for meant in _pairs_meant(known or {}, is_lossy, coloured=len(image.getbands()) > 2):
-        if not shown <= set(meant[:2]):
+        if not used <= set(meant[:2]):
             continue  # the image also shows other labels of the data set
         values = [_value(label) for label in meant]
         places = nearest_of_two(image, values, highest)
@@ -92,8 +92,8 @@ def decoded_labels(
             return look_up(np.array(meant, np.min_scalar_type(max(meant))), places), True
     if is_lossy:
         raise UserError(
-            f"{lossy_fault(path, 'label image', 'JPEG')} JPEGs will do only for two labels, greys "
-            f"or colours that lie {CLOSEST} or more apart."
+            f"{lossy_fault(path, 'label image', 'JPEG')} A JPEG works only if there are two "
+            f"labels, and their greys or colours differ by at least {CLOSEST}."
         )
     return readings[0], False
 
@@ -148,8 +148,9 @@ def _colours(image: Image.Image) -> list[Color]:
 def _colours_fault(image: Image.Image) -> str:
     shown = ", ".join(str([*color]) for color in _colours(image)[:8])
     return (
-        f"has {f'the colours {shown}' if shown else 'more than 256 colours'}, and the classes have "
-        "none: give each a color (or labels: [[R, G, B], ...]). Is it a panoptic PNG, or a photo?"
+        f"has {f'the colours {shown}' if shown else 'more than 256 colours'}, but the classes "
+        "have no colours. Give each class a color (or labels: [[R, G, B], ...]). Or is the file a "
+        "panoptic PNG, or a photo?"
     )
 
 
@@ -164,7 +165,7 @@ def _numbers(image: Image.Image) -> tuple[np.ndarray | None, str]:
         if any((colours[..., 0] != colours[..., k]).any() for k in range(1, colours.shape[2])):
             return None, ""  # colours, which need not be an error
         if (opacity != opacity[:1, :1]).any() and (opacity != colours[..., :1]).any():
-            return None, "has an opacity that varies beside a grey value; export one channel."
+            return None, "has grey values and a varying opacity. Export only the label channel."
         pixels = colours[..., 0]
     if pixels.dtype == bool:
         return pixels.astype(np.uint8), ""
@@ -180,8 +181,8 @@ def _numbers(image: Image.Image) -> tuple[np.ndarray | None, str]:
 def write_label_png(path: str | os.PathLike, labels: np.ndarray) -> None:
     """Write labels, uint8 or uint16 [H, W], to a PNG atomically; create missing folders."""
     if labels.ndim != 2 or labels.dtype not in (np.uint8, np.uint16):
-        found = f"{labels.dtype} {list(labels.shape)}"
-        raise UserError(f"{path}: expected labels uint8 or uint16 [H, W], found {found}")
+        given = f"{labels.dtype} {list(labels.shape)}"
+        raise UserError(f"{path}: expected labels uint8 or uint16 [H, W], found {given}")
     with replacing(Path(path)) as temporary:
         Image.fromarray(labels).save(temporary, format="PNG")
 
@@ -220,11 +221,11 @@ def apply_label_map(raw: np.ndarray, label_map: Mapping[int, int] | None) -> np.
             check_known(label_areas(raw), label_map)
         return runs.labels(label_map, VOID_LABEL)
     pixels = pixel_counts(raw)
-    found = np.flatnonzero(pixels).tolist()
-    if not label_map.keys() >= set(found):
-        check_known({label: int(pixels[label]) for label in found}, label_map)
+    numbers = np.flatnonzero(pixels).tolist()
+    if not label_map.keys() >= set(numbers):
+        check_known({label: int(pixels[label]) for label in numbers}, label_map)
     table = np.zeros(max(len(pixels), 1), dtype=np.min_scalar_type(max(label_map.values())))
-    for label in found:
+    for label in numbers:
         table[label] = label_map[label]
     return look_up(table, raw)
 
@@ -233,14 +234,13 @@ def check_known(areas: Mapping[int, int], label_map: Mapping[int, int]) -> None:
     """Raise UserError if ``label_map`` lacks a label in ``areas`` (pixel count of each label)."""
     foreign = [label for label in areas if label not in label_map]
     if foreign:
-        found = ", ".join(f"{label_text(n)} ({areas[n]} pixels)" for n in foreign[:10])
-        found += ", ..." if len(foreign) > 10 else ""
-        hint = "Give each a class, or list it in ignore; or is it the wrong file?"
+        listed = ", ".join(f"{label_text(n)} ({areas[n]} pixels)" for n in foreign[:10])
+        listed += ", ..." if len(foreign) > 10 else ""
+        hint = "Add each to a class or to ignore. Or is it the wrong file?"
         if len(foreign) > 20:
-            hint = "Are its borders smoothed (antialiased, resized)? Save it without smoothing."
+            hint = "If the borders are smoothed (antialiased, resized), save without smoothing."
         raise UserError(
-            f"found labels that the data set's label map lacks: {found}; expected "
-            f"{_ranges(label_map)}. {hint}"
+            f"found labels that belong to no class: {listed}; expected {_ranges(label_map)}. {hint}"
         )
 
 

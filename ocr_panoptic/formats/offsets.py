@@ -93,7 +93,7 @@ def moved(values: Array, sources: Array) -> Array:
     if tuple(values.shape[-2:]) != tuple(sources.shape):
         (height, width), (rows, columns) = values.shape[-2:], sources.shape
         raise UserError(
-            f"the prediction has {width}x{height} pixels, the offsets {columns}x{rows} "
+            f"the prediction has {width}x{height} pixels, but the offsets have {columns}x{rows} "
             "(width x height)"
         )
     # The number of pixels, not -1: for an empty list of masks, -1 would be ambiguous.
@@ -106,8 +106,8 @@ def read_offsets(path: str | os.PathLike) -> np.ndarray:
     whole = offsets.ndim == 3 and offsets.shape[2] == 2 and offsets.dtype.kind in "iuf"
     if not whole or not np.array_equal(small := offsets.astype(np.int8), offsets):
         raise UserError(
-            f"{path}: expected offsets [H, W, 2], whole numbers of pixels, found {offsets.dtype} "
-            f"{list(offsets.shape)}. Is it a file of labels?"
+            f"{path}: expected offsets [H, W, 2] in whole pixels, found {offsets.dtype} "
+            f"{list(offsets.shape)}. Is it a label file?"
         )
     return small
 
@@ -118,15 +118,15 @@ def read_variable(path: Path, name: str) -> np.ndarray:
         from scipy.io import loadmat
     except ImportError:
         raise MissingPackageError(
-            "Reading MATLAB files needs SciPy: pip install scipy. Nothing else does."
+            "Reading MATLAB files needs the optional package SciPy: pip install scipy"
         ) from None
     if not path.is_file():
         raise MissingFileError(f"{path}: file not found.")
     try:
         content = loadmat(path)
     except Exception as error:  # SciPy raises various errors for broken bytes
-        raise UserError(f"{path}: is broken or not a MATLAB file ({error}).") from error
+        raise UserError(f"{path}: broken, or not a MATLAB file ({error}).") from error
     if name not in content:
         variables = ", ".join(sorted(key for key in content if not key.startswith("__")))
-        raise UserError(f"{path}: has no variable {name!r}; found {variables or 'none'}.")
+        raise UserError(f"{path}: no variable {name!r}; found {variables or 'none'}.")
     return content[name]

@@ -60,8 +60,9 @@ def thin_fault(height: int, width: int, longest: float, key: str) -> str | None:
     if max(height, width) <= 2 * longest * min(height, width):  # Detectron2 rounds 0.5 to 0
         return None
     return (
-        f"the image of {width}x{height} pixels (width x height) is too thin: when its long side "
-        f"has the {longest} pixels of {key}, the other has less than one. Crop it, or leave it out"
+        f"the image of {width}x{height} pixels (width x height) is too thin: if its long side is "
+        f"resized to {longest} pixels ({key}), its short side has less than one pixel. Crop or "
+        "remove it"
     )
 
 
@@ -100,7 +101,7 @@ def read_picture(
     try:
         return picture_pixels(image, format, channels)
     except ValueError as error:
-        raise UserError(f"{printable(path)}: image {error}.") from error
+        raise UserError(f"{printable(path)}: the image {error}.") from error
 
 
 def picture_pixels(image: Image.Image, format: str = "BGR", channels: int = COLOURS) -> np.ndarray:
@@ -173,8 +174,8 @@ def load_labels(path: str | os.PathLike, kind: str, allow_jpeg: bool = False) ->
 def lossy_fault(path: str | os.PathLike, kind: str, format: str) -> str:
     """Return the error message for a label file in a lossy format."""
     return (
-        f"{printable(path)}: {kind} is a {format} file, whatever its name is. The format has "
-        "changed the values: export a PNG."
+        f"{printable(path)}: the {kind} is a {format} file, whatever its suffix is. {format} "
+        "changes pixel values, so export a PNG."
     )
 
 
@@ -184,7 +185,7 @@ def _load(path: str | os.PathLike | IO[bytes], kind: str) -> Image.Image:
     except ValueError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             raise MissingFileError(f"{printable(path)}: {kind} not found.") from error
-        raise UserError(f"{printable(path)}: {kind} {error}.") from error
+        raise UserError(f"{printable(path)}: the {kind} {error}.") from error
 
 
 def read_size(path: str | os.PathLike, channels: int = COLOURS, decode: bool = True) -> PictureSize:
@@ -200,8 +201,8 @@ def read_size(path: str | os.PathLike, channels: int = COLOURS, decode: bool = T
     size, note, bits = image.size, "", _bits(image)
     turns = (orientation := _orientation(image, decode)) in range(2, 9)
     if orientation in QUARTER_TURNS:
-        size, note = size[::-1], f" once turned as its EXIF orientation {orientation} says"
-        note += "; remove the EXIF data if it was annotated as stored"
+        size, note = size[::-1], f" after rotation by its EXIF orientation {orientation}"
+        note += " (if it was annotated without rotation, remove the EXIF data)"
     brightness = None
     if decode and image.format != "JPEG":  # a JPEG has 8 bits
         grey = image if bits > 8 else image.convert("L")
@@ -234,8 +235,8 @@ def _open(source: str | os.PathLike | IO[bytes], decode: bool = True) -> Image.I
         suffix = os.path.splitext(source)[1]
     if suffix.lower() in UNREAD_SUFFIXES:
         raise UserError(
-            f"has a format that cannot be read ({suffix}); convert such photos to JPEG, as "
-            f"ImageMagick does: magick mogrify -format jpg *{suffix}"
+            f"has the format {suffix}, which cannot be read. Convert such photos to JPEG, for "
+            f"example with ImageMagick: magick mogrify -format jpg *{suffix}"
         )
     pages: list[Any] = []
     try:
@@ -249,8 +250,8 @@ def _open(source: str | os.PathLike | IO[bytes], decode: bool = True) -> Image.I
                     image.load()
     except Image.DecompressionBombError as error:
         raise UserError(
-            f"has more than {2 * (Image.MAX_IMAGE_PIXELS or 0) / 1e6:.6g} megapixels; to allow "
-            f"them, set the environment variable {MAX_MEGAPIXELS} to a larger number"
+            f"has more than {2 * (Image.MAX_IMAGE_PIXELS or 0) / 1e6:.6g} megapixels. To read "
+            f"larger images, raise the environment variable {MAX_MEGAPIXELS}"
         ) from error
     except Exception as error:  # Pillow raises various errors for broken bytes
         unknown = isinstance(error, UnidentifiedImageError)
@@ -259,15 +260,15 @@ def _open(source: str | os.PathLike | IO[bytes], decode: bool = True) -> Image.I
         if unknown and pages:
             *_, channels, bits = pages[0]
             raise UserError(
-                f"has {channels} channels of {bits} bits, which cannot be read from a TIFF file; "
-                "save 1, 3 or 4 channels of 8 bits"
+                f"is a TIFF file with {channels} channels of {bits} bits, which cannot be read. "
+                "Save 1, 3 or 4 channels of 8 bits"
             ) from error
         reason = "unknown format" if unknown else printable(error) or type(error).__name__
-        raise UserError(f"is broken or truncated ({reason}); copy or download it again") from error
+        raise UserError(f"is broken or truncated ({reason}). Copy or download it again") from error
     if len(pages) > 1:
         raise UserError(
-            f"has {len(pages)} pages of {image.width}x{image.height} pixels, as stacks and "
-            "channels do; save the page, or the channels, that count as one image"
+            f"has {len(pages)} pages of {image.width}x{image.height} pixels, so it may be a stack "
+            "or separate channels. Save a single page, or merge the channels into one page"
         )
     return image
 
@@ -310,13 +311,13 @@ def _upright(image: Image.Image) -> Image.Image:
 
 def _check(image: Image.Image, channels: int) -> None:
     """Raise UserError if an image cannot be read with this number of channels."""
-    bits, found = _bits(image), len(image.getbands())
+    bits, bands = _bits(image), len(image.getbands())
     if channels == COLOURS:
         return
     if bits == 8 and image.mode not in ("L", "RGB", "RGBA", "LA"):
-        raise UserError(f"holds {image.mode}, neither grey nor RGB; convert it")
-    if found != channels:
-        raise UserError(f"has {found} channels, expected {channels} (INPUT.CHANNELS)")
+        raise UserError(f"has the mode {image.mode}, but grey or RGB is needed. Convert it")
+    if bands != channels:
+        raise UserError(f"has {bands} channels, expected {channels} (INPUT.CHANNELS)")
 
 
 def _bits(image: Image.Image) -> int:
@@ -327,16 +328,16 @@ def _bits(image: Image.Image) -> int:
         return 16
     if image.mode in ("I", "F"):
         kind = {"I": "32-bit integers", "F": "floating-point numbers"}[image.mode]
-        raise UserError(f"holds {kind} and does not tell its white; convert it to 8 bits")
+        raise UserError(f"holds {kind}, so its white value is unknown. Convert it to 8 bits")
     return 8
 
 
 @functools.cache
 def image_suffixes() -> frozenset[str]:
     """Return the suffixes of image files, including photos that Pillow cannot read."""
-    known = Image.registered_extensions().items()
-    found = {suffix for suffix, name in known if name in _formats() and name in Image.OPEN}
-    return frozenset({*found, *UNREAD_SUFFIXES})
+    formats = Image.registered_extensions().items()
+    suffixes = {suffix for suffix, name in formats if name in _formats() and name in Image.OPEN}
+    return frozenset({*suffixes, *UNREAD_SUFFIXES})
 
 
 @functools.cache

@@ -57,8 +57,8 @@ class SegmentRuns:
         left, right = self._starts[first] // height, last[self._first[1:] - 1] // height
         top, bottom = np.minimum.reduceat(top, first), np.maximum.reduceat(bottom, first)
         boxes = np.stack([left, top, right - left + 1, bottom - top + 1], axis=1)
-        found = zip(self.ids.tolist(), areas.tolist(), boxes.tolist(), strict=True)
-        return {number: SegmentStatistics(area, box) for number, area, box in found if number}
+        segments = zip(self.ids.tolist(), areas.tolist(), boxes.tolist(), strict=True)
+        return {number: SegmentStatistics(area, box) for number, area, box in segments if number}
 
     def labels(self, label_of: Mapping[int, int], other: int) -> np.ndarray:
         """Return each pixel's label, uint8 [H, W]; ids that ``label_of`` lacks get ``other``."""

@@ -29,8 +29,8 @@ class VideoReader:
         self._capture = cv2.VideoCapture(str(source))
         if not self._capture.isOpened():
             raise UserError(
-                f"OpenCV {cv2.__version__} cannot open {source}; is it a video, of a format that "
-                "this OpenCV was built for?"
+                f"OpenCV {cv2.__version__} cannot open {source}. Is it a video, in a format that "
+                "this build of OpenCV supports?"
             )
         self.fps = self._capture.get(cv2.CAP_PROP_FPS) or FALLBACK_FPS
 
@@ -47,8 +47,8 @@ class VideoReader:
             self._capture.release()
         if count + 1 < (1 - SHARE_LOST) * stated:
             raise UserError(
-                f"{printable(self._source)}: ends after {count} of its {stated:.0f} frames, it is "
-                "cut off or broken"
+                f"{printable(self._source)}: the video ends after {count} of {stated:.0f} frames. "
+                "The file is truncated or broken"
             )
 
 
@@ -64,8 +64,8 @@ def write_video(path: Path, frames: Iterable[np.ndarray], fps: float) -> None:
                 writer = cv2.VideoWriter(str(unfinished), codec, fps, size)
                 if not writer.isOpened():
                     raise OSError(
-                        f"OpenCV {cv2.__version__} cannot write {path} (codec {CODEC}); is the "
-                        "folder writable?"
+                        f"OpenCV {cv2.__version__} cannot write {path} (codec {CODEC}). Check "
+                        "that the folder is writable"
                     )
             writer.write(np.ascontiguousarray(frame))
         if writer is not None:

@@ -56,11 +56,11 @@ def test_images_that_are_only_void_are_left_out(raw, caplog):
         raw.add(number, f"{number}.png", f"{number}.png", np.zeros((3, 3), int), [])
     raw.checked()
     (message,) = caplog.messages
-    assert "left out 7 of 9 images that hold nothing but void: 100.png, 101.png" in message
+    assert "left out 7 of 9 images because all their pixels are void: 100.png, 101.png" in message
     assert [r["image_id"] for r in DatasetCatalog.get("pets_train")] == [5, 21]
     for key in ("images", "annotations"):
         del raw.content[key][:2]
-    with pytest.raises(DataFaults, match="no image holds a segment, all pixels are void"):
+    with pytest.raises(DataFaults, match="no image has segments, so all pixels are void"):
         raw.checked()
 
 
@@ -84,7 +84,7 @@ def test_missing_files_are_reported_before_reading(raw, lost):
     raw.checked()
     check_files(["pets_train"])
     (raw.folder / lost).rename(raw.folder / "moved")
-    with pytest.raises(FileNotFoundError, match=f"Data set pets_train: not found: .*/raw/{lost}"):
+    with pytest.raises(FileNotFoundError, match=f"Data set pets_train: cannot find .*/raw/{lost}"):
         check_files(["pets_train"])
 
 
@@ -98,7 +98,7 @@ def test_remote_files_are_not_looked_for():
     ("name", "message"),
     [
         ("pots_train", r"'pots_train' is not registered.*pots/pots\.yaml"),
-        ("coco_2017_val", "'coco_2017_val' is not laid out for Panoptic-FPN"),
+        ("coco_2017_val", "'coco_2017_val' cannot be used for Panoptic-FPN"),
     ],
 )
 def test_class_counts_of_other_data(name, message):

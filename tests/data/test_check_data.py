@@ -100,7 +100,7 @@ def test_the_start_of_a_training_does_not_check_many_images(raw, monkeypatch, lo
 def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(ValueError, match="cannot be written.*Set XDG_CACHE_HOME to a folder"):
+    with pytest.raises(ValueError, match="is not writable.*Set XDG_CACHE_HOME to a folder"):
         cache_folder()
 
 
@@ -125,7 +125,7 @@ def test_an_image_that_would_be_scaled_to_nothing(raw, kind):
     file = raw.described() if kind == "panoptic" else semantic(raw)
     (fault,) = faults_of(check_data, [file], 1)
     assert fault.startswith(f"{raw.image('thin.png')}: the image has 2667x1 pixels")
-    assert "crop it" in fault
+    assert "Crop or remove" in fault
 
 
 def test_labels_that_are_all_ignored(raw):
@@ -133,7 +133,7 @@ def test_labels_that_are_all_ignored(raw):
     for path in labels:
         write_label_png(path, np.full_like(read_label_image(path), 255))
     (fault,) = faults_of(check_data, [file], 1)
-    assert fault.startswith(f"{raw.png('')}: all pixels of all label PNGs are ignored")
+    assert fault.startswith(f"{raw.png('')}: all pixels are ignored")
     write_label_png(labels[1], np.ones(read_label_image(labels[1]).shape, np.uint8))
     check_data([file], workers=1)
 
@@ -165,26 +165,21 @@ TURNED[274] = 3
             [PHOTO],
             [LABELS * 255],
             {},
-            "sem_train, sem_val: no pixel is b; a model learns nothing from one class, and 62.50% "
-            "of the pixels are 255, ignored as nothing says otherwise; is that b? Then give each "
-            "class its labels, such as {name: b, labels: 255}.",
+            "sem_train, sem_val: these classes have no pixels: b. A model learns nothing from a "
+            "single class. Ignored labels: 255 (62.50% of the pixels). Label 255 is ignored by "
+            "default. If it means b, give each class its labels, such as {name: b, labels: 255}.",
         ),
-        ([PHOTO], [LABELS], {"classes": ["a", "b", "c"]}, "no pixel is c."),
-        ([PHOTO], [LABELS * 9], {"ignore": 9}, "62.50% of the pixels are 9, ignored."),
-        (
-            [np.full((2, 4), 4000, np.uint16)],
-            [LABELS],
-            {},
-            "all 1 images of 16 bits is 6.1% of white",
-        ),
-        ([PHOTO // 20], [LABELS], {}, "all 1 images of 8 bits is 3.9% of white"),
+        ([PHOTO], [LABELS], {"classes": ["a", "b", "c"]}, "these classes have no pixels: c."),
+        ([PHOTO], [LABELS * 9], {"ignore": 9}, "Ignored labels: 9 (62.50% of the pixels)."),
+        ([np.full((2, 4), 4000, np.uint16)], [LABELS], {}, "their brightest value is 6.1%"),
+        ([PHOTO // 20], [LABELS], {}, "their brightest value is 3.9%"),
         ([PHOTO // 20, PHOTO], [LABELS, LABELS], {}, ""),
         (
             [PHOTO] * 3,
             [LABELS, LABELS * 255, LABELS],
             {},
-            "1 label images have 255, ignored as nothing says otherwise, and no b (1.png); 2 have "
-            "b and no 255 (0.png, 2.png).",
+            "1 label images have 255, which is ignored by default, but no b (1.png). 2 have b but "
+            "no 255 (0.png, 2.png).",
         ),
         ([PHOTO] * 2, [LABELS, LABELS * 255], {"ignore": 255}, ""),
         ([PHOTO] * 2, [LABELS, LABELS | np.uint8([[0, 255, 0, 0]] * 2)], {}, ""),
@@ -194,7 +189,7 @@ TURNED[274] = 3
             {"channels": 1},
             "1 images have 16 bits and 1 have 8",
         ),
-        ([(PHOTO, TURNED)], [LABELS], {}, "EXIF data turn 1 images without a change of their size"),
+        ([(PHOTO, TURNED)], [LABELS], {}, "EXIF data rotate or mirror 1 images"),
     ],
 )
 def test_warnings_about_data_without_faults(tmp_path, photos, labels, about, warning):
@@ -222,26 +217,18 @@ def coloured(*colours: tuple[int, int, int]) -> list[dict]:
     "orders, classes, expected",
     [
         ([(0, 1, 2), (2, 0, 1)], coloured(*PALETTE[:3]), [4, 6, 6]),
-        ([(2, 0, 1)] * 2, coloured(*PALETTE[:3]), "and the colours count (3.png, 4.png)"),
+        ([(2, 0, 1)] * 2, coloured(*PALETTE[:3]), "classes (3.png, 4.png). The colours are"),
         ([(0, 1, 2)] * 2, coloured(*PALETTE[:3]), [4, 6, 6]),
         ([(2, 0, 1)] * 2, coloured((1, 1, 1), (2, 2, 2), (3, 3, 3)), [6, 4, 6]),  # by number
         ([(2, 0, 1)] * 2, ["a", "b", "c"], [6, 4, 6]),
-        (
-            [(0, 1, 2), (2, 0, 1)],
-            ["a", "b", "c"],
-            "[34].png: number . of its palette is .* [34].png",
-        ),
+        ([(0, 1, 2), (2, 0, 1)], ["a", "b", "c"], "[34].png: palette index . has .* of [34].png"),
         (
             [(0, 1, 2), (0, 1, 2), (0, 1, 3)],
             ["a", "b", "c"],
-            "5.png: number 2 .*, number 2 of 4.png",
+            "5.png: palette index 2 .* index 2 of 4.png",
         ),
         ([(0, 1, 2), (0, 1, 3)], ["a", "b", "c"], [4, 6, 6]),
-        (
-            [(0, 1, 2), (2, 0, 1)],
-            coloured(*PALETTE[:2], (1, 1, 1)),
-            "[34].png: number . of its palette",
-        ),
+        ([(0, 1, 2), (2, 0, 1)], coloured(*PALETTE[:2], (1, 1, 1)), "[34].png: palette index ."),
     ],
 )
 def test_palettes_that_a_program_has_sorted(tmp_path, orders, classes, expected):
@@ -278,7 +265,7 @@ def test_things_without_stuff_and_too_many_things(tmp_path):
     raw.add(1, "a.png", "a.png", ids, segments)
     raw.add(2, "b.png", "b.png", np.zeros((3, 3), int), [])
     stuff, many = check_data([raw.described()], workers=1).warnings_for(100)
-    assert "no class of stuff, and 1% of the pixels are void" in stuff and "--rest" in stuff
+    assert "no stuff classes, and 1% of the pixels are void" in stuff and "--rest" in stuff
     assert "images without things are left out (1 here)" in stuff
     for fact in ("a.png", "120", "100", "TEST.DETECTIONS_PER_IMAGE"):
         assert fact in many
@@ -301,7 +288,10 @@ def test_the_first_twenty_faults_are_shown_and_all_are_in_a_file(tmp_path):
     with pytest.raises(DataFaults) as error, faults_listed(path):
         raise DataFaults(many)
     title, *first, rest = str(error.value).splitlines()
-    assert (title, rest) == ("2,000 faults in the data:", f"  and 1,980 more, all in {path}")
+    assert (title, rest) == (
+        "2,000 faults in the data:",
+        f"  and 1,980 more (all are listed in {path})",
+    )
     assert first == [f"  {fault}" for fault in many[:20]]
     assert path.read_text().splitlines() == many
     copy = pickle.loads(pickle.dumps(DataFaults(many)))
@@ -321,5 +311,5 @@ def test_a_check_writes_all_faults_to_a_file(raw):
     with pytest.raises(DataFaults) as error:
         raw.checked()
     path = cache_folder() / "pets_faults.txt"
-    assert str(error.value).endswith(f"all in {path}")
+    assert str(error.value).endswith(f"(all are listed in {path})")
     assert len(path.read_text().splitlines()) == len(error.value.faults) > 30

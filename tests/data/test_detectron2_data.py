@@ -301,7 +301,7 @@ def test_refused_with_a_data_file_that_is_enough(tiny_data, tmp_path, way):
     name = {"standard": "theirs_val", "separated": "theirs_val_separated"}[way]
     with pytest.raises(UserError, match="must begin with 'things'") as error:
         registered_metadata(name)
-    _, _, lines = str(error.value).partition("is enough:\n")
+    _, _, lines = str(error.value).partition("with --data:\n")
     assert len(lines.splitlines()) <= 4
     (tmp_path / "a.yaml").write_text(lines)
     DatasetCatalog.remove(name)
@@ -316,7 +316,7 @@ def test_segments_that_can_be_things_or_stuff(tiny_data):
     DatasetCatalog.register("theirs", lambda: [record])
     MetadataCatalog.get("theirs").set(thing_classes=["a", "b"], stuff_classes=["things", "c"])
     assert registered_metadata("theirs").evaluator_type == "coco_panoptic_seg"
-    with pytest.raises(UserError, match="category_id 1 in segments_info can be a thing or stuff"):
+    with pytest.raises(UserError, match="category_id 1 in segments_info is a thing or stuff"):
         DatasetCatalog.get("theirs")
     segment["isthing"] = True
     assert DatasetCatalog.get("theirs")[0]["annotations"][0]["segment_id"] == 1

@@ -215,7 +215,7 @@ def test_a_worker_without_room_for_an_image_ends_the_training(capfd):
     fault = "DataLoader worker .*--shm-size .*NUM_WORKERS 0"
     with pytest.raises(UserError, match=fault), explained_workers():
         batches(stream(mapper=Lost, workers=1), 1)
-    assert "ERROR: an image cannot be passed on: unable to allocate" in capfd.readouterr().err
+    assert "to the main process: unable to allocate" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["INT", "TERM"])

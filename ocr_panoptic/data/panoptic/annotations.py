@@ -48,7 +48,7 @@ def parse_categories(entries: object, source: str) -> list[Category]:
     All faults are raised together as DataFaults; each message begins with ``source``.
     """
     if not isinstance(entries, list) or not entries:
-        raise DataFaults([f'{source}: "categories" holds no category.'])
+        raise DataFaults([f'{source}: "categories" must be a list with at least one category.'])
     faults, usable = [], []
     for entry in entries:
         wrong = list(_faults(entry))
@@ -59,15 +59,13 @@ def parse_categories(entries: object, source: str) -> list[Category]:
             faults.append(f"category {key} {value!r} is used {times} times.")
     num_stuff = sum(not entry["isthing"] for entry in usable)
     if num_stuff >= VOID_LABEL:
-        faults.append(
-            f"{num_stuff} stuff categories, "
-            f"at most {VOID_LABEL - 1} fit the labels of an 8-bit semantic PNG."
-        )
+        faults.append(f"{num_stuff} stuff categories; 8-bit PNGs hold at most {VOID_LABEL - 1}.")
     if not faults and num_stuff == len(usable):
         faults.append(
-            "no category has isthing 1. Panoptic-FPN needs at least one thing category (no image "
-            'has to show one). Datumaro writes 0 for all: set isthing to 1 in "categories" for the '
-            "classes of objects. Regions alone are semantic labels, for the other architecture."
+            "no category has isthing 1, but Panoptic-FPN needs at least one thing category (no "
+            'image has to show it). Datumaro writes 0 for all categories: in "categories", set '
+            "isthing to 1 for classes of objects. If all classes are regions, use semantic labels "
+            "and OCRSemanticSegmentor."
         )
     raise_if_any([f"{source}: {fault}" for fault in faults])
     return [
@@ -83,12 +81,12 @@ def parse_categories(entries: object, source: str) -> list[Category]:
 
 def _faults(entry: object) -> Iterator[str]:
     if not isinstance(entry, dict):
-        yield f"a category must be an object, found {entry!r}."
+        yield f"a category must be a JSON object with id, name and isthing, found {entry!r}."
         return
     number, isthing = entry.get("id"), entry.get("isthing")
     where = f"category {number!r}"
     if not is_id(number):
-        yield f"{where}: the id must be an integer of at least 0 and below 2^63."
+        yield f"{where}: the id must be an integer from 0 to 2^63 - 1."
     for fault in faults_of_class(entry.get("name"), entry.get("color", [0, 0, 0])):
         yield f"{where}: {fault}"
     if isthing not in (0, 1):
@@ -149,13 +147,13 @@ def read_panoptic_json(path: Path) -> PanopticJson:
     categories: list[Category] = []
     with gathering(faults_of_categories):
         categories = parse_categories(content["categories"], str(path))
-    faults = [] if content["images"] else ['the data set is empty, "images" holds no image.']
-    images = _by_id(content["images"], "id", "image", faults)
-    annotations = _by_id(content["annotations"], "image_id", "annotation of image", faults)
+    faults = [] if content["images"] else ['the data set is empty: "images" has no entries.']
+    images = _by_id(content["images"], "id", "images", faults)
+    annotations = _by_id(content["annotations"], "image_id", "annotations", faults)
     if len({type(number) for number in images}) > 1:
-        faults.append("image ids must be all integers or all texts, found both.")
+        faults.append("image ids must be all integers or all strings, found both.")
     for number in annotations.keys() - images.keys():
-        faults.append(f'annotation of image {number!r}: no such image in "images".')
+        faults.append(f'annotation of image {number!r}: "images" has no image with this id.')
     for number in images.keys() - annotations.keys():
         faults.append(f"image {number!r} has no annotation.")
     listed = [entry for entry in content["categories"] if isinstance(entry, dict)]
@@ -181,7 +179,7 @@ def read_panoptic_json(path: Path) -> PanopticJson:
             )
     for kind, key in (("image file", "file_name"), ("PNG file", "png_name")):
         for name, times in repeated(getattr(image, key) for image in joined):
-            faults.append(f"{kind} {name} belongs to {times} images, each needs its own.")
+            faults.append(f"{kind} {name} belongs to {times} images; each needs its own file.")
     raise_if_any(faults_of_categories + [f"{path}: {fault}" for fault in faults])
     return PanopticJson(path, categories, joined)
 
@@ -196,12 +194,12 @@ def _load(path: Path) -> dict:
     keys = ("images", "annotations", "categories")
     lists = content if isinstance(content, dict) else {}
     if absent := [key for key in keys if not isinstance(lists.get(key), list)]:
-        fault = f"needs the lists {', '.join(keys)}; missing or no list: {', '.join(absent)}."
-        raise DataFaults([f"{path}: is not a panoptic JSON: it {fault}"])
+        fault = f"It needs the lists {', '.join(keys)}; missing or not a list: {', '.join(absent)}."
+        raise DataFaults([f"{path}: not a panoptic JSON. {fault}"])
     first = content["annotations"][0] if content["annotations"] else None
     if isinstance(first, dict) and "segments_info" not in first and "bbox" in first:
-        fault = "its annotations are COCO's instances; they need file_name and segments_info."
-        raise DataFaults([f"{path}: is not a panoptic JSON: {fault}"])
+        fault = "Its annotations are COCO instances. Use ocr-panoptic import --from coco."
+        raise DataFaults([f"{path}: not a panoptic JSON. {fault}"])
     return content
 
 
@@ -211,11 +209,11 @@ def _by_id(entries: list, key: str, kind: str, faults: list[str]) -> dict[int | 
         number = entry.get(key) if isinstance(entry, dict) else None
         if not is_id(number) and not (isinstance(number, str) and number):
             faults.append(
-                f"{kind} at place {place}: {key} must be an integer of at least 0 and below 2^63, "
-                f"or a text, found {number!r}."
+                f'"{kind}" entry {place}: {key} must be an integer from 0 to 2^63 - 1 or a '
+                f"string, found {number!r}."
             )
         elif number in result:
-            faults.append(f"{kind} {number!r}: comes twice.")
+            faults.append(f'"{kind}": {key} {number!r} is used more than once.')
         else:
             result[number] = entry
     return result
@@ -240,7 +238,7 @@ def _image_faults(image: dict) -> Iterator[str]:
     yield from file_name_faults(_with_slashes(image.get("file_name")))
     for key in ("height", "width"):
         if not is_id(image.get(key)) or image[key] == 0:
-            yield f"{key} must be a number of pixels, found {image.get(key)!r}."
+            yield f"{key} must be a positive integer (pixels), found {image.get(key)!r}."
 
 
 def _annotation_faults(annotation: dict, known: dict[int, bool]) -> Iterator[str]:
@@ -262,7 +260,7 @@ def _annotation_faults(annotation: dict, known: dict[int, bool]) -> Iterator[str
         if number == 0:
             yield "segment id 0 is reserved for void."
         if not is_id(category) or category not in known:
-            yield f'segment {number}: category {category!r} is not among "categories".'
+            yield f'segment {number}: category {category!r} is not in "categories".'
         if iscrowd not in (0, 1):
             yield f"segment {number}: iscrowd must be 0 or 1, found {iscrowd!r}."
     for number, categories in owners.items():
@@ -273,8 +271,8 @@ def _annotation_faults(annotation: dict, known: dict[int, bool]) -> Iterator[str
 def file_name_faults(name: object) -> Iterator[str]:
     """Yield a fault unless a name is a relative path without ".." or control characters."""
     if not isinstance(name, str) or not name:
-        yield f"file_name must be a text, found {name!r}."
+        yield f"file_name must be a non-empty string, found {name!r}."
     elif has_controls(name):
-        yield f"file_name must have no control characters, found {name!r}."
+        yield f"file_name must not contain control characters, found {name!r}."
     elif name.startswith("/") or not (parts := PurePosixPath(name).parts) or ".." in parts:
-        yield f"file_name must lie inside the given folder, found {name!r}."
+        yield f"file_name must be a relative path inside the given folder, found {name!r}."

@@ -29,9 +29,10 @@ def general_faults(source: PanopticSource, images: list[PanopticImage]) -> Itera
         files = [source.files(image)[k] for image in images]
         if len(files) > 1 and not any(map(os.path.exists, files)):
             yield (
-                f"{source.split.annotations}: of its {len(files)} images none has a file in "
-                f"{getattr(source.split, key)}, such as {files[0]}. Give {source.name} annotations "
-                f"and {key} of the same split, with file names relative to that folder."
+                f"{source.split.annotations}: none of its {len(files)} images has a file in "
+                f"{getattr(source.split, key)}; the first expected file is {files[0]}. For "
+                f"{source.name}, give annotations and {key} of the same split. File names in the "
+                "JSON must be relative to that folder."
             )
 
     for image in images[:FIRST]:
@@ -41,8 +42,8 @@ def general_faults(source: PanopticSource, images: list[PanopticImage]) -> Itera
             swapped = {(n & 255) << 16 | n & 0xFF00 | n >> 16 for n in ids}
             if not ids <= listed and swapped <= listed:
                 yield (
-                    f"{png}: red and blue are swapped, as OpenCV swaps them: only then its colours "
-                    "are the ids in segments_info. Swap them back in all PNGs: "
+                    f"{png}: red and blue are swapped, as OpenCV writes them. The colours match "
+                    "the ids in segments_info only after swapping them back. Correct all PNGs: "
                     "cv2.imwrite(path, cv2.imread(path)[..., ::-1])"
                 )
                 return
@@ -66,14 +67,14 @@ def warnings(
     classes = source.classes()
     present = {key for image in findings for key in image.classes}
     if lost := [name for key, (name, _) in classes.items() if key not in present]:
-        yield f"no segment is {first_few(lost)}."
+        yield f"these classes have no segments: {first_few(lost)}."
     files = [png.png_name for png, image in zip(images, findings) if image.covered]
     if files and not source.hides:
         yield (
-            f"{sum(image.covered for image in findings)} of {sum(len(i.segments) for i in images)} "
-            f"segments have fewer pixels in their PNGs than in the JSON, or none "
-            f"({first_few(files)}). The PNGs count. Do other segments lie above them, or do PNGs "
-            "and JSON not belong together?"
+            f"{sum(image.covered for image in findings)} of "
+            f"{sum(len(i.segments) for i in images)} segments have fewer pixels in the PNG than "
+            f"in the JSON, or no pixels ({first_few(files)}). The PNG is used. Do other segments "
+            "cover them, or do the PNGs belong to another JSON?"
         )
     segments: Counter[int] = Counter()
     crowds: Counter[int] = Counter()
@@ -83,17 +84,17 @@ def warnings(
     if groups := [classes[key][0] for key in crowds if crowds[key] == segments[key]]:
         yield (
             f"all segments of {first_few(groups)} are crowds (iscrowd 1), which are groups of "
-            "objects that are not told apart, and not trained on."
+            "objects without individual masks. Crowds are not used for training."
         )
     if all(kind == "thing" for _, kind in classes.values()):
         total = sum(height * width for height, width in (image.size for image in findings))
         left_out = len(source.content.images) - len(findings)
         void = total - sum(area for image in findings for _, area in image.classes.values())
         yield (
-            f"there is no class of stuff, and {void / total:.0%} of the pixels are void: the "
-            "semantic head (OCR) has nothing to tell apart, false alarms in the void are not "
-            f"counted, and images without things are left out ({left_out} here). If these pixels "
-            "are a background, make them stuff: ocr-panoptic import ... --rest background."
+            f"there are no stuff classes, and {void / total:.0%} of the pixels are void. So the "
+            "semantic head (OCR) has no classes to distinguish, false detections in void are not "
+            f"counted, and images without things are left out ({left_out} here). If the void "
+            "pixels are background, make them stuff: ocr-panoptic import ... --rest background."
         )
 
 
@@ -115,8 +116,8 @@ def check_image(source: PanopticSource, things: frozenset[int], image: PanopticI
         return Findings([*faults, str(error)], size, classes, photo)
     if ids.shape != size:
         faults.append(
-            f"{png}: the PNG of image {image.id!r} has {ids.shape[1]}x{ids.shape[0]} pixels, "
-            f"the image {image.width}x{image.height} (width x height)."
+            f"{png}: the PNG of image {image.id!r} has {ids.shape[1]}x{ids.shape[0]} pixels, but "
+            f"the image has {image.width}x{image.height} (width x height)."
         )
         return Findings(faults, size, classes, photo)
     drawn = SegmentRuns(ids).statistics
@@ -138,7 +139,7 @@ def _photo(
 ) -> PictureSize | None:
     if not path.exists():
         others = sorted(p.name for p in path.parent.glob("*") if p.stem == path.stem)
-        hint = f" There is {', '.join(others)}: correct file_name in the JSON." if others else ""
+        hint = f" Found {', '.join(others)}: correct file_name in the JSON." if others else ""
         faults.append(f"{path}: image {image.id!r} not found.{hint}")
         return None
     try:
@@ -149,8 +150,8 @@ def _photo(
     faults += thin_faults(path, photo)
     if (photo.width, photo.height) != (image.width, image.height):
         faults.append(
-            f"{path}: image {image.id!r} has {photo.width}x{photo.height} pixels{photo.note}, "
-            f"its annotation {image.width}x{image.height} (width x height)."
+            f"{path}: image {image.id!r} has {photo.width}x{photo.height} pixels{photo.note}, but "
+            f"its annotation says {image.width}x{image.height} (width x height)."
         )
     return photo
 
@@ -168,30 +169,30 @@ def _compare_segments(
     faults, covered = [], 0
     for number in sorted(drawn.keys() - listed.keys()):
         pixels = f"segment {number} covers {drawn[number].area} pixels"
-        faults.append(f"{path}: {pixels} but is not in the JSON's segments_info.")
+        faults.append(f"{path}: {pixels}, but the JSON's segments_info does not list it.")
     for number, segment in listed.items():
         if number > MAX_ID:
-            faults.append(f"{path}: segment {number}: the ids of a PNG end at {MAX_ID}.")
+            faults.append(f"{path}: segment {number}: the largest id in a PNG is {MAX_ID}.")
         elif number not in drawn:
             covered += 1
         else:
-            own = drawn[number]._asdict()
-            claimed = {key: segment.get(key, value) for key, value in own.items()}
-            if claimed != own and _is_inside(own, claimed):
+            actual = drawn[number]._asdict()
+            claimed = {key: segment.get(key, value) for key, value in actual.items()}
+            if claimed != actual and _is_inside(actual, claimed):
                 covered += 1
                 continue
-            for key in (key for key in own if claimed[key] != own[key]):
-                both = f"{claimed[key]} in the JSON, {own[key]} in the PNG"
-                fault = f"{key} is {both}; the JSON need not have it."
+            for key in (key for key in actual if claimed[key] != actual[key]):
+                both = f"{claimed[key]} in the JSON but {actual[key]} in the PNG"
+                fault = f"{key} is {both}. Correct the JSON, or remove this optional key."
                 faults.append(f"{path}: segment {number}: {fault}")
     return faults, covered
 
 
-def _is_inside(own: dict[str, Any], claimed: dict[str, Any]) -> bool:
+def _is_inside(actual: dict[str, Any], claimed: dict[str, Any]) -> bool:
     """Return whether a segment's area and box lie inside those that the JSON claims."""
     with suppress(TypeError, ValueError):
-        (x, y, width, height), (left, top, columns, rows) = own["bbox"], claimed["bbox"]
+        (x, y, width, height), (left, top, columns, rows) = actual["bbox"], claimed["bbox"]
         starts = left - SLACK <= x and top - SLACK <= y
         ends = x + width <= left + columns + SLACK and y + height <= top + rows + SLACK
-        return starts and ends and own["area"] <= claimed["area"]
+        return starts and ends and actual["area"] <= claimed["area"]
     return False

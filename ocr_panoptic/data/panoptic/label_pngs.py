@@ -50,9 +50,9 @@ class SemanticPng:
         areas = label_areas(self.picture).items()
         if outside := [f"{k} ({area} pixels)" for k, area in areas if k not in known]:
             raise UserError(
-                f"{path}: labels outside 0..{num_classes - 1} and {ignore_value}: "
-                f"{', '.join(outside)}. MODEL.SEM_SEG_HEAD.NUM_CLASSES is {num_classes}; it must "
-                "be the number of stuff classes plus one."
+                f"{path}: found the labels {', '.join(outside)}; expected 0..{num_classes - 1}, "
+                f"or {ignore_value} for ignored pixels. MODEL.SEM_SEG_HEAD.NUM_CLASSES is "
+                f"{num_classes}; it must be the number of stuff classes plus one."
             )
 
     def decode(self, picture: np.ndarray) -> np.ndarray:
@@ -81,9 +81,9 @@ class PanopticPng:
         differing = drawn - listed if record.get("hides_segments") else drawn ^ listed
         if differing:
             raise UserError(
-                f"{path}: segments are only in it or only in the JSON's segments_info: "
-                f"{first_few(list(map(str, sorted(differing))))}. Has it changed since the start "
-                "of the training?"
+                f"{path}: the PNG and the JSON's segments_info list different segments; only one "
+                f"of them has {first_few(list(map(str, sorted(differing))))}. Was a file changed "
+                "after training started?"
             )
         places = runs.places()
         self.picture = places if places.dtype == np.uint8 else id2rgb(places)

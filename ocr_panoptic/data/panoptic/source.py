@@ -110,11 +110,11 @@ class PanopticSource:
         """Return the images that have segments, by ascending id; warn about all others."""
         content = self.content
         if not any(image.segments for image in content.images):
-            raise DataFaults([f"{content.path}: no image holds a segment, all pixels are void."])
+            raise DataFaults([f"{content.path}: no image has segments, so all pixels are void."])
         if void := [image.file_name for image in content.images if not image.segments]:
             logger.warning(
-                f"{content.path}: left out {len(void)} of {len(content.images)} images that hold "
-                f"nothing but void: {first_few(void)}"
+                f"{content.path}: left out {len(void)} of {len(content.images)} images because "
+                f"all their pixels are void: {first_few(void)}"
             )
         return sorted((i for i in content.images if i.segments), key=lambda image: image.id)
 
@@ -189,7 +189,7 @@ def read_split(split: PanopticSplit) -> PanopticJson:
     for folder, what in ((split.images, "images"), (split.segments, "panoptic PNGs")):
         if not folder.is_dir():
             raise MissingFileError(
-                f"{printable(folder)}: folder of {what} not found. Was it moved? Paths of a data "
-                "file are relative to it."
+                f"{printable(folder)}: folder of {what} not found. Was it moved? Paths in a data "
+                "file are relative to the folder of the data file."
             )
     return read_panoptic_json(split.annotations)

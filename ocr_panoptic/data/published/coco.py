@@ -53,14 +53,14 @@ class CocoSource(PanopticSource):
         try:
             loaded = load_coco_json(str(self.instances_json), str(self.split.images))
         except (AssertionError, KeyError, TypeError, AttributeError, ValueError) as error:
-            fault = f"is not COCO's instance JSON ({type(error).__name__}: {error})."
+            fault = f"not a COCO instance JSON ({type(error).__name__}: {error})."
             raise DataFaults([f"{self.instances_json}: {fault} Download it again."]) from error
         annotations = {record["image_id"]: record["annotations"] for record in loaded}
         images = {image.id for image in self.content.images}
         if foreign := sorted(annotations.keys() ^ images):
-            fault = f"{len(foreign)} images are only in it or only in {self.split.annotations}"
             some = first_few(list(map(str, foreign)))
-            raise DataFaults([f"{self.instances_json}: {fault}: {some}."])
+            fault = f"{len(foreign)} images are only in this file or only in"
+            raise DataFaults([f"{self.instances_json}: {fault} {self.split.annotations}: {some}."])
         records = super().__call__()
         class_of = panoptic_metadata(coco_categories())["thing_dataset_id_to_contiguous_id"]
         for record in records:
@@ -91,7 +91,8 @@ def coco_segments(content: PanopticJson) -> PanopticJson:
     raise_if_any(
         [
             f"{content.path}: category {category.id} ({category.name!r}, isthing "
-            f"{int(category.isthing)}) is not in COCO. Describe your own data in a data file."
+            f"{int(category.isthing)}) is not a COCO category. For your own data, write a data "
+            "file."
             for category in content.categories
             if isthing_of.get(category.id) != category.isthing
         ]

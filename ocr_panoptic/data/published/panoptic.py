@@ -80,7 +80,7 @@ def read_cityscapes_ids(path: str | os.PathLike) -> np.ndarray:
     if ids.min() < 0:
         raise UserError(
             f"{path}: the ids {first_few(list(map(str, np.unique(values[ids < 0]))))} are not "
-            "label ids of Cityscapes. Are they train ids, or ids of other classes?"
+            "Cityscapes label ids. Are they train ids, or ids of other classes?"
         )
     return ids
 
@@ -103,13 +103,13 @@ def read_ade20k_ids(path: str | os.PathLike) -> np.ndarray:
     colors = np.asarray(load_labels(path, "instance PNG"))
     if colors.shape != (*ids.shape, 3):
         raise UserError(
-            f"{path}: expected RGB as large as {ade20k_labels(path)}, {[*ids.shape, 3]}, found "
-            f"{list(colors.shape)}."
+            f"{path}: expected an RGB PNG of the same size as {ade20k_labels(path)}, "
+            f"{[*ids.shape, 3]}, found {list(colors.shape)}."
         )
     is_object = colors[..., 1] > 0
     category, number, _ = colors[is_object].T
     if foreign := sorted(set(np.unique(category).tolist()) - set(range(1, len(ADE20K_THINGS) + 1))):
-        raise UserError(f"{path}: objects of the categories {foreign}, expected 1..100 (red).")
+        raise UserError(f"{path}: object categories {foreign} in the red channel, expected 1..100.")
     label = np.array([0, *ADE20K_THINGS], np.int32)[category]
     ids[is_object] = label * ADE20K_OBJECTS + number
     return ids
@@ -168,7 +168,7 @@ def _releases() -> dict[str, PanopticRelease]:
             ade20k_categories(),
             ade20k_kind,
             read_ade20k_ids,
-            "Unpack ADEChallengeData2016.zip, and annotations_instance.tar into it.",
+            "Unpack ADEChallengeData2016.zip, then unpack annotations_instance.tar in its folder.",
         )
     return releases
 
@@ -192,8 +192,8 @@ class ReleaseSource(PanopticSource):
         names = [(str(i.relative_to(images)), str(png.relative_to(pngs))) for i, png in pairs]
         if len(names) != release.num_images:
             logger.warning(
-                f"{images}: has {len(names)} images, the release has {release.num_images}. Is it "
-                "unpacked completely?"
+                f"{images}: found {len(names)} images, but the release has {release.num_images}. "
+                "Was the archive unpacked completely?"
             )
 
         def read() -> dict:

@@ -115,7 +115,7 @@ def load_named(name: str, root: Path) -> list[dict]:
     records = load_semantic(name, folders)
     if len(records) != split.num_images:
         logger.warning(
-            f"{name}: {len(records)} images found, the release has {split.num_images}. "
-            "Is it unpacked completely?"
+            f"{name}: found {len(records)} images, but the release has {split.num_images}. Was "
+            "the archive unpacked completely?"
         )
     return records

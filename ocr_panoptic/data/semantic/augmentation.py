@@ -93,9 +93,9 @@ def _finish(cfg: CfgNode) -> list[T.Augmentation]:
 
 def _check(inputs: CfgNode) -> None:
     fixed, shift, crop = inputs.FIXED_SIZE, inputs.BRIGHTNESS_SHIFT, inputs.CROP
-    limits = "[smallest, largest], above 0"
-    crop_type = 'one size in pixels: set "absolute", and INPUT.CROP.SIZE to [height, width]'
-    colourless = f"0 with INPUT.CHANNELS {inputs.CHANNELS}, which has no colours"
+    limits = "[smallest, largest], both above 0"
+    crop_type = '"absolute", with INPUT.CROP.SIZE set to [height, width] in pixels'
+    colourless = f"0, because images with INPUT.CHANNELS {inputs.CHANNELS} have no colours"
     for key, is_usable, expected in (
         ("FIXED_SIZE", not fixed or _is_size(fixed), "[height, width], or []"),
         ("INTERPOLATION", inputs.INTERPOLATION in INTERPOLATIONS, " or ".join(INTERPOLATIONS)),

@@ -42,10 +42,10 @@ def general_faults(source: SemanticSource, pairs: list[tuple[Path, Path]]) -> It
     form = "[R, G, B]" if max(foreign) >= COLOURED else "NUMBER"
     key = "color" if max(foreign) >= COLOURED else "labels"
     yield (
-        f"{source.split.labels}: has labels that no class has: {shown}. Write each class as "
-        f"{{name: NAME, {key}: {form}}}, and what does not count as ignore: [{form}]. Or are "
-        "their borders smoothed (save them without smoothing), or are they other files: photos, "
-        "panoptic PNGs, masks by their opacity?"
+        f"{source.split.labels}: these labels belong to no class: {shown}. Write each class as "
+        f"{{name: NAME, {key}: {form}}}, and list labels to ignore as ignore: [{form}]. If the "
+        "borders are smoothed, save the files without smoothing. If the files are photos, "
+        "panoptic PNGs or masks stored as opacity, give label images instead."
     )
 
 
@@ -66,13 +66,13 @@ def joint_faults(
 ) -> Iterator[str]:
     """Yield a fault if all pixels are ignored, or if a program has sorted the palettes."""
     if not any(image.classes for image in findings):
-        yield f"{source.split.labels}: all pixels of all label PNGs are ignored; see ignore."
+        yield f'{source.split.labels}: all pixels are ignored. Correct the key "ignore".'
     for (file, index, colour), (other, place, other_colour) in _disagreeing(pairs, findings, False):
         yield (
-            f"{file}: number {index} of its palette is {[*colour]}, number {place} of {other.name} "
-            f"is {[*other_colour]}: a program has sorted the palettes, and their numbers mean no "
-            f"classes. Give every class its color ({{name: NAME, color: {[*colour]}}}), and write "
-            "what does not count as ignore: [[R, G, B]]."
+            f"{file}: palette index {index} has the colour {[*colour]}, but palette index {place} "
+            f"of {other.name} has the colour {[*other_colour]}. A program has sorted the "
+            "palettes, so indices do not identify classes. Give every class its color ({name: "
+            f"NAME, color: {[*colour]}}}), and list colours to ignore as ignore: [[R, G, B]]."
         )
         return
 
@@ -112,10 +112,10 @@ def _two_conventions(
         if odd and usual and complete and not {*odd} & {*usual}:
             ours, theirs = (first_few([file.name for file in files]) for files in (odd, usual))
             yield (
-                f"{len(odd)} label images have {VOID_LABEL}, ignored as nothing says otherwise, "
-                f"and no {name} ({ours}); {len(usual)} have {name} and no {VOID_LABEL} ({theirs}). "
-                f"If both mean {name}, give each class its labels, such as {{name: {name}, labels: "
-                f"[{label}, {VOID_LABEL}]}}; else write ignore: {VOID_LABEL}."
+                f"{len(odd)} label images have {VOID_LABEL}, which is ignored by default, but no "
+                f"{name} ({ours}). {len(usual)} have {name} but no {VOID_LABEL} ({theirs}). If "
+                f"both mean {name}, give each class its labels, such as {{name: {name}, labels: "
+                f"[{label}, {VOID_LABEL}]}}. Otherwise, write ignore: {VOID_LABEL}."
             )
 
 
@@ -124,18 +124,18 @@ def warnings(
 ) -> Iterator[str]:
     """Yield warnings about classes without pixels, and about doubtful labels."""
     yield from _two_conventions(source, pairs, findings)
-    known = source.space.label_map
+    label_map = source.space.label_map
     doubtful = [
         file.name
         for (_, file), image in zip(pairs, findings)
-        for meant, index in ((known.get(color_label(c)), i) for c, i in image.palette.items())
-        if image.by_colour and known.get(index, meant) != meant
+        for meant, index in ((label_map.get(color_label(c)), i) for c, i in image.palette.items())
+        if image.by_colour and label_map.get(index, meant) != meant
     ]
     if doubtful and not any(_disagreeing(pairs, findings, by_colour=True)):
         yield (
-            "the colours of palettes name other classes than their numbers, and the colours count "
-            f"({first_few([*dict.fromkeys(doubtful)])}). If the numbers are right, leave out the "
-            "colors of the classes."
+            "in some palettes, colours and indices stand for different classes "
+            f"({first_few([*dict.fromkeys(doubtful)])}). The colours are used. If the indices are "
+            "right, remove the colors of the classes."
         )
     classes = source.classes()
     ignored: Counter[int] = Counter()
@@ -145,20 +145,22 @@ def warnings(
         pixels.update({label: area for label, (_, area) in image.classes.items()})
     if lost := [name for label, (name, _) in classes.items() if not pixels[label]]:
         total = sum(height * width for height, width in (image.size for image in findings))
-        shares = [f"{n / total:.2%} of the pixels are {label_text(v)}" for v, n in ignored.items()]
-        what = f", and {' and '.join(shares[:3])}, ignored" if shares else ""
+        shares = [f"{label_text(v)} ({n / total:.2%} of the pixels)" for v, n in ignored.items()]
+        what = f" Ignored labels: {', '.join(shares[:3])}." if shares else ""
         if source.space.default_ignore and shares:
             what += (
-                f" as nothing says otherwise; is that {first_few(lost)}? Then give each class its "
-                f"labels, such as {{name: {lost[0]}, labels: {next(iter(ignored))}}}"
+                f" Label {next(iter(ignored))} is ignored by default. If it means "
+                f"{first_few(lost)}, give each class its labels, such as "
+                f"{{name: {lost[0]}, labels: {next(iter(ignored))}}}."
             )
-        hint = "; a model learns nothing from one class" if len(lost) == len(classes) - 1 else ""
-        yield f"no pixel is {first_few(lost)}{hint}{what}."
+        is_single = len(lost) == len(classes) - 1
+        hint = " A model learns nothing from a single class." if is_single else ""
+        yield f"these classes have no pixels: {first_few(lost)}.{hint}{what}"
     if near := sum(image.is_near for image in findings):
         yield (
-            f"{near} label images hold other values than labels, as JPEG files and smoothed "
-            "borders do. The nearest labels are taken: borders may be off by a pixel. Export PNGs "
-            "that hold labels only."
+            f"{near} label images have pixel values between labels, as in JPEG files and at "
+            "smoothed borders. The nearest labels are used, so borders may be off by a pixel. "
+            "Export PNGs that contain only labels."
         )
 
 
@@ -180,7 +182,7 @@ def check_labelled_image(source: SemanticSource, pair: tuple[Path, Path]) -> Fin
     height, width = raw.shape
     if photo and (width, height) != (photo.width, photo.height):
         faults.append(
-            f"{label_file}: the labels have {width}x{height} pixels, the image {image} "
+            f"{label_file}: the labels have {width}x{height} pixels, but the image {image} has "
             f"{photo.width}x{photo.height}{photo.note} (width x height)."
         )
     areas = label_areas(raw)

@@ -84,7 +84,7 @@ class LabelSpace:
 def read_class_file(path: Path) -> LabelSpace:
     """Read a class file in YAML or JSON; datasets/README.md shows the format."""
     if not path.is_file():
-        raise MissingFileError(f"{path}: file of classes not found, or not a regular file.")
+        raise MissingFileError(f"{path}: class file not found, or not a regular file.")
     return parse_label_space(read_yaml(path), str(path))
 
 
@@ -115,27 +115,27 @@ def parse_label_space(content: object, source: str) -> LabelSpace:
 
 def _faults(content: dict, entries: list[dict], names: tuple[str, ...]) -> Iterator[str]:
     for key in content.keys() - {"classes", "ignore", "flip_pairs"}:
-        yield f"unknown key {key!r}; there are classes, ignore and flip_pairs."
+        yield f"unknown key {key!r}. The valid keys are classes, ignore and flip_pairs."
     for entry in entries:
         where = f"class {entry.get('name')!r}"
         for fault in faults_of_class(entry.get("name"), entry.get("color", [0, 0, 0])):
             yield f"{where}: {fault}"
         for key in entry.keys() - {"name", "color", "labels"}:
-            yield f"{where}: unknown key {key!r}."
+            yield f"{where}: unknown key {key!r}. The valid keys are name, color and labels."
     if len(names) == 1:
         yield (
-            f"{names[0]!r} is the only class, and a model would see it everywhere; the other "
-            "pixels need a class, too, such as background."
+            f"{names[0]!r} is the only class, so a model would predict it everywhere. Add a class "
+            "for all other pixels, such as background."
         )
     elif not names or len(names) > VOID_LABEL:
-        yield f"{len(names)} classes; there may be 2 to {VOID_LABEL}."
+        yield f"found {len(names)} classes, expected 2 to {VOID_LABEL}."
     for name, times in repeated(names):
-        yield f"class {name!r} comes {times} times."
+        yield f"class {name!r} is listed {times} times."
 
 
 def _faults_of_pairs(pairs: object, names: tuple[str, ...]) -> Iterator[str]:
     if not isinstance(pairs, list) or not all(isinstance(p, list) and len(p) == 2 for p in pairs):
-        yield f"flip_pairs must be a list of pairs of names, found {pairs!r}."
+        yield f"flip_pairs must be a list of pairs of class names, found {pairs!r}."
         return
     flat = [name for pair in pairs for name in pair]
     for name in flat:
@@ -151,8 +151,8 @@ def _label_map(
     without = [name for name, entry in zip(names, entries) if "labels" not in entry]
     if 0 < len(without) < len(entries):
         faults.append(
-            f"some classes have labels, {', '.join(map(repr, without))} not; give them "
-            "to all classes or to none."
+            f"{', '.join(map(repr, without))} must have labels, because other classes have them. "
+            "Give labels to all classes or to no class."
         )
         return {}
     raw = [_as_list(entry.get("labels", label)) for label, entry in enumerate(entries)]
@@ -167,7 +167,7 @@ def _label_map(
     label_map: dict[int, int] = {}
     for owner, label, raw_labels in owners:
         if not raw_labels and label != VOID_LABEL:
-            faults.append(f"class {owner!r} has no label.")
+            faults.append(f"class {owner!r} has an empty list of labels.")
         for raw in raw_labels:
             if is_color(raw):
                 number = color_label(raw)
@@ -181,12 +181,12 @@ def _label_map(
                 continue
             if number in label_map:
                 text = label_text(number)
-                hint = " Is a colour meant? Write it [[R, G, B]]." if len(raw_labels) == 3 else ""
+                hint = " For a colour, write [[R, G, B]]." if len(raw_labels) == 3 else ""
                 if without and label == VOID_LABEL:
                     other = names[label_map[number]]
-                    hint = f" Without labels, {other} has it; write {{name: {other}, labels: ...}}"
-                    hint += f" for all classes, or leave {other} out if it does not count."
-                faults.append(f"label {text} is given twice, the last time to {owner!r}.{hint}")
+                    hint = f" Without labels, it is {other}: write {{name: {other}, labels: ...}}"
+                    hint += f" for all classes, or remove {other} if its pixels should be ignored."
+                faults.append(f"label {text} is used twice, the second time for {owner!r}.{hint}")
             else:
                 label_map[number] = label
     return label_map

@@ -86,10 +86,10 @@ class SemanticDatasetMapper:
         image = read_picture(record["file_name"], self.image_format, self.channels)
         check_image_size(record, image)
         if self.with_labels and not has_labels(record):
-            purpose = "trained on" if self.is_train else "seen by a scheme that takes the truth"
+            purpose = "training" if self.is_train else "a context scheme that needs labels"
             raise UserError(
                 f"{record['file_name']}: the record has no sem_seg_file_name, so it cannot be "
-                f"{purpose}. Is it a split without labels?"
+                f"used for {purpose}. Is it a split without labels?"
             )
         labels = self._labels(record) if self.with_labels else None
         if self.truth_of_file and not self.is_train and has_labels(record):
@@ -116,7 +116,7 @@ def _flip_pairs(train: Sequence[Metadata]) -> list[tuple[int, int]]:
             values = [metadata.get(key) or [] for metadata in (train[0], other)]
             if values[0] != values[1]:
                 raise UserError(
-                    f"DATASETS.TRAIN names {train[0].name} and {other.name}, whose {key} differ: "
-                    f"{values[0]} and {values[1]}. Train on data with the same classes."
+                    f"DATASETS.TRAIN contains {train[0].name} and {other.name}, but their {key} "
+                    f"differ: {values[0]} and {values[1]}. Train on data with the same classes."
                 )
     return train[0].get("flip_pairs") or [] if train else []

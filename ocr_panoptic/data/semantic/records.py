@@ -86,30 +86,31 @@ class LabelledFolder:
             if others:
                 names = first_few([others[key].name for key in sorted(others)][:3])
                 hint = (
-                    f'such as {names}. Other names need a pattern, such as labels: "{folder.name}/'
-                    f'{STEM}_mask.png"; several masks for an image are imported (ocr-panoptic '
-                    "import --from masks)."
+                    f"Files there are named, for example, {names}. If labels are named "
+                    "differently from images, give a pattern, such as labels: "
+                    f'"{folder.name}/{STEM}_mask.png". If an image has several masks, import '
+                    "them: ocr-panoptic import --from masks."
                 )
             else:
                 ends = ", ".join(other_suffixes)
-                hint = f"where no file ends in {ends}; ocr-panoptic import reads other annotations."
+                hint = f"No file there ends in {ends}. For other formats, use ocr-panoptic import."
             faults.append(
-                f"{wanted[lost[0]]}: neither it nor any other of the {len(wanted)} files has its "
-                f"{kind} in {printable(folder)}, {hint}"
+                f"{wanted[lost[0]]}: this file has no matching {kind} in {printable(folder)}, nor "
+                f"has any other of the {len(wanted)} files. {hint}"
             )
         else:
             for key in lost:
                 expected = str(other_place).replace(STEM, key)
                 if STEM not in str(other_place):
                     expected = f"{other_place / key}{other_suffixes[0]}"
-                faults.append(f"{wanted[key]}: no {kind} {expected}.")
+                faults.append(f"{wanted[key]}: {kind} {expected} not found.")
             if lost and len(lost) < len(wanted):
-                number = f"{len(lost)} of {len(wanted)} have no {kind}"
-                faults.append(f"{number}; move what is not to be trained on out of {place}.")
+                number = f"{len(lost)} of {len(wanted)} files have no {kind}"
+                faults.append(f"{number}. Move files that should not be used out of {place}.")
         if not wanted and self.labels == self.images and labels:
             faults.append(
-                f"{place}: all its images are PNGs, and taken for labels. Name these by a pattern, "
-                f'such as labels: "{place.name}/{STEM}_mask.png"'
+                f"{place}: all images are PNGs, so they are read as labels. Give a pattern for "
+                f'the labels, such as labels: "{place.name}/{STEM}_mask.png"'
             )
         elif not wanted:
             faults.append(self._nothing(place, suffixes))
@@ -118,9 +119,9 @@ class LabelledFolder:
         if surplus:
             some = first_few(surplus)
             raw = _files(self.images, tuple(UNREAD_SUFFIXES), [], self.labels).keys() & {*surplus}
-            hint = f"; convert {len(raw)} HEIC or raw photos to JPEG" if raw else ""
+            hint = f". Convert {len(raw)} HEIC or raw photos to JPEG" if raw else ""
             logger.warning(
-                f"{self.labels}: {len(surplus)} label images have no image: {some}{hint}"
+                f"{self.labels}: {len(surplus)} label images without an image: {some}{hint}"
             )
         return [(images[key], labels[key]) for key in sorted(wanted)]
 
@@ -129,7 +130,7 @@ class LabelledFolder:
             raise MissingFileError(f"{printable(folder)}: folder of {what} not found. {self.hint}")
 
     def _nothing(self, place: Path, suffixes: tuple[str, ...]) -> str:
-        return f"{place}: no file that ends in {', '.join(suffixes)}. {self.hint}"
+        return f"{place}: no files that end in {', '.join(suffixes)}. {self.hint}"
 
 
 def _files(
@@ -171,11 +172,11 @@ def _files(
             # macOS decomposes letters with accents, other systems do not.
             key = unicodedata.normalize("NFC", match["folder"] + match["stem"])
             if has_controls(str(path)):  # files with its name could not be written
-                fault = "control characters, or bytes that are not UTF-8. Rename it."
+                fault = "the path has control characters, or bytes that are not UTF-8. Rename it."
                 faults.append(f"{path}: {fault}")
             if key in files:
-                hint = f'Name one kind by a pattern, such as "{folder.name}/{STEM}{suffix}".'
-                faults.append(f"{path}: has the name of {files[key]}, except for its end. {hint}")
+                hint = f'Select one of them with a pattern, such as "{folder.name}/{STEM}{suffix}".'
+                faults.append(f"{path}: same name as {files[key]}, except for the suffix. {hint}")
             files[key] = path
     return files
 

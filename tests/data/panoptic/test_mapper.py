@@ -101,8 +101,8 @@ def test_crop_after_resize(cfg, record):
 LABELS = "sem_seg_file_name"
 FAULTS = [
     (lambda r: os.remove(r["file_name"]), "a.jpg: image not found"),
-    (lambda r: os.truncate(r[LABELS], 99), "a.png: semantic PNG is broken or truncated"),
-    (lambda r: Image.new("L", (91, 60)).save(r[LABELS]), r"PNG has 91x60 .*a\.jpg 90x60"),
+    (lambda r: os.truncate(r[LABELS], 99), "a.png: the semantic PNG is broken or truncated"),
+    (lambda r: Image.new("L", (91, 60)).save(r[LABELS]), r"PNG has 91x60 .*a\.jpg has 90x60"),
     (lambda r: Image.new("L", (60, 90)).save(r[LABELS]), r"a\.png: the PNG has 60x90 pixels"),
     (lambda r: r.update(width=91), r"a\.jpg: the image has 90x60 .*, expected 91x60 .* checked\?$"),
 ]
@@ -121,11 +121,11 @@ def test_labels_outside_the_classes(cfg, record):
     labels = np.zeros((60, 90), np.uint8)
     labels[:2, :10], labels[5, 5], labels[50:] = 3, 77, 255
     Image.fromarray(labels).save(record["sem_seg_file_name"])
-    found = r"a\.png: labels outside 0..2 and 255: 3 \(20 pixels\), 77 \(1 pixels\)\..*is 3"
+    found = r"a\.png: found the labels 3 \(20 pixels\), 77 \(1 pixels\); expected 0..2,.*is 3"
     with pytest.raises(ValueError, match=found):
         mapped(PanopticDatasetMapper, cfg, True, record)
     cfg.MODEL.SEM_SEG_HEAD.IGNORE_VALUE = 254
-    with pytest.raises(ValueError, match=r"labels outside 0\.\.2 and 254: 3 .* 255 \(\d+ pixels\)"):
+    with pytest.raises(ValueError, match=r"labels 3 .* 255 \(\d+ pixels\); .* 0\.\.2, or 254"):
         mapped(PanopticDatasetMapper, cfg, True, record)
 
 
@@ -253,16 +253,16 @@ def test_a_panoptic_png_that_has_changed(cfg, panoptic_record, is_train):
     path = panoptic_record["pan_seg_file_name"]
     ids = read_panoptic_png(path)
     write_panoptic_png(path, np.full((60, 90), 12345))
-    with pytest.raises(ValueError, match=r"ids\.png: .*: 7, 99, 300, 1000, 12345, .* Has"):
+    with pytest.raises(ValueError, match=r"ids\.png: .* 7, 99, 300, 1000, 12345, .* Was"):
         mapped(PanopticDatasetMapper, cfg, is_train, panoptic_record)
     ids[ids == 300] = 0
     write_panoptic_png(path, ids)
-    with pytest.raises(ValueError, match=r"ids\.png: segments .*: 300\. Has"):
+    with pytest.raises(ValueError, match=r"ids\.png: the PNG and .* 300\. Was"):
         mapped(PanopticDatasetMapper, cfg, is_train, panoptic_record)
     hidden = {**panoptic_record, "hides_segments": True}  # then others may cover it
     mapped(PanopticDatasetMapper, cfg, is_train, hidden)
     write_panoptic_png(path, np.zeros((60, 91), int))
-    with pytest.raises(ValueError, match="the PNG has 91x60 pixels, the image .* 90x60"):
+    with pytest.raises(ValueError, match="the PNG has 91x60 pixels, but the image .* 90x60"):
         mapped(PanopticDatasetMapper, cfg, is_train, panoptic_record)
 
 

@@ -86,13 +86,13 @@ def test_faults(miniature, scipy_io):
     path = write_mat(scipy_io, root, release, train, raw, key="other")
     (root / release.mats / f"{other}.mat").unlink()
     assert faults_of(prepare_mat_release, release, root, workers=1) == [
-        f"{path}: has no variable {release.key!r}; found names, other.",
+        f"{path}: no variable {release.key!r}; found names, other.",
         f"{root / release.mats / other}.mat: file not found.",
     ]
     path.write_bytes(b"not a matrix")
     write_mat(scipy_io, root, release, other, raw[:, :-1])
     faults = faults_of(prepare_mat_release, release, root, workers=1)
-    assert f"{path}: is broken or not a MATLAB file" in faults[0]
+    assert f"{path}: broken, or not a MATLAB file" in faults[0]
     assert f"the labels have {raw.shape[1] - 1}x{raw.shape[0]} pixels" in faults[1]
     raw[0, 0] = 500
     write_mat(scipy_io, root, release, train, raw)

@@ -88,7 +88,7 @@ def check_labels(record: dict, ids: np.ndarray) -> None:
 @pytest.mark.parametrize("name", ADE20K)
 def test_ade20k_is_objects_over_stuff(ade20k, name, caplog):
     check_data_sets([name], workers=1)
-    assert "has 2 images, the release has 20" in caplog.text
+    assert "found 2 images, but the release has 20" in caplog.text
     split = {"train": "training", "val": "validation"}[name.rpartition("_")[2]]
     metadata = MetadataCatalog.get(name)
     assert len(metadata.thing_classes) == 100 and len(metadata.stuff_classes) == 51
@@ -134,7 +134,7 @@ def test_files_that_are_not_cityscapes(cityscapes):
     with pytest.raises(DataFaults) as error:
         DatasetCatalog.get(CITYSCAPES[0])
     assert {fault.split(":")[0] for fault in error.value.faults} == {str(first), str(second)}
-    assert "the ids 255 are not label ids of Cityscapes. Are they train ids" in str(error.value)
+    assert "the ids 255 are not Cityscapes label ids. Are they train ids" in str(error.value)
 
 
 def ade20k_png(path: Path, red: int) -> None:
@@ -150,7 +150,7 @@ def ade20k_png(path: Path, red: int) -> None:
         (
             "annotations_instance",
             lambda p: Image.new("RGB", (8, 8)).save(p),
-            r"expected RGB as large as .*\[64, 128, 3\], found \[8, 8, 3\]",
+            r"expected an RGB PNG of the same size as .*\[64, 128, 3\], found \[8, 8, 3\]",
         ),
         ("annotations", lambda p: p.unlink(), "label image not found"),
         ("annotations", lambda p: Image.new("L", (128, 64), 151).save(p), "found labels that"),
@@ -183,5 +183,5 @@ def test_server_splits(tmp_path, clean_catalog):
     assert ours.stuff_dataset_id_to_contiguous_id == trained.stuff_dataset_id_to_contiguous_id
     image["file_name"] = "../7.jpg"
     info.write_text(json.dumps({"images": [image]}))
-    with pytest.raises(ValueError, match="must lie inside the given folder"):
+    with pytest.raises(ValueError, match="must be a relative path inside the given folder"):
         DatasetCatalog.get(name)

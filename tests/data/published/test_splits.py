@@ -134,4 +134,4 @@ def test_a_missing_folder_gets_a_hint(root):
 def test_an_incomplete_release_gives_a_warning(root, caplog):
     write(root, "ade20k_val_sem")
     DatasetCatalog.get("ade20k_val_sem")
-    assert "ade20k_val_sem: 1 images found, the release has 2000" in caplog.text
+    assert "ade20k_val_sem: found 1 images, but the release has 2000" in caplog.text

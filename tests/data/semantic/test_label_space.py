@@ -1,4 +1,4 @@
-"""The file of classes: allowed contents and faults."""
+"""The class file: allowed contents and faults."""
 
 from dataclasses import replace
 
@@ -66,21 +66,21 @@ def test_maps_of_labels(content, label_map):
     ("content", "message"),
     [
         ([], 'expected "classes:" with a list'),
-        ({"classes": ["crack"], "ignore": 0}, "'crack' is the only class, and a model would see"),
-        ({"classes": []}, "0 classes; there may be 2 to 255"),
+        ({"classes": ["crack"], "ignore": 0}, "'crack' is the only class, so a model"),
+        ({"classes": []}, "found 0 classes, expected 2 to 255"),
         ({"classes": [str(i) for i in range(256)]}, "256 classes"),
-        ({"classes": ["a", "b", "a"]}, "class 'a' comes 2 times"),
-        ({"classes": ["a", True]}, r"must be a text \(in quotes\?\), found True"),
-        ({"classes": ["\x1b[31m"]}, r"class '\\x1b\[31m': the name must have no control char"),
+        ({"classes": ["a", "b", "a"]}, "class 'a' is listed 2 times"),
+        ({"classes": ["a", True]}, r"must be a non-empty string, found True"),
+        ({"classes": ["\x1b[31m"]}, r"class '\\x1b\[31m': the name must not contain control char"),
         ({"classes": [{"name": "a", "id": 3}]}, "class 'a': unknown key 'id'"),
         ({"classes": ["a"], "void": 0}, "unknown key 'void'"),
         ({"classes": [{"name": "a", "color": [0, 0, 256]}]}, "color must be three integers"),
-        ({"classes": ["a", {"name": "b", "labels": 3}]}, "some classes have labels, 'a' not"),
-        ({"classes": [{"name": "a", "labels": []}]}, "class 'a' has no label"),
+        ({"classes": ["a", {"name": "b", "labels": 3}]}, "'a' must have labels, because"),
+        ({"classes": [{"name": "a", "labels": []}]}, "class 'a' has an empty list"),
         ({"classes": ["a"], "ignore": 65536}, "'ignore': label 65536 is neither an integer"),
         ({"classes": [{"name": "a", "labels": [-1]}]}, "label -1 is neither an integer 0..65535"),
-        ({"classes": ["a", "b"], "ignore": 1}, "given twice, .* 'ignore'.*or leave b out"),
-        ({"classes": ["a"], "flip_pairs": ["a"]}, "must be a list of pairs of names"),
+        ({"classes": ["a", "b"], "ignore": 1}, "used twice, .* 'ignore'.*or remove b"),
+        ({"classes": ["a"], "flip_pairs": ["a"]}, "must be a list of pairs of class names"),
         ({"classes": ["a"], "flip_pairs": [["a", "b"]]}, "names 'b', which is not a class"),
         (
             {"classes": ["a", "b", "c"], "flip_pairs": [["a", "b"], ["a", "c"]]},
@@ -101,5 +101,5 @@ def test_names_in_any_script():
 def test_all_faults_together_and_a_missing_file(tmp_path):
     content = {"classes": ["a", "a", 3], "ignore": "b", "extra": 0}
     assert len(faults_of(parse_label_space, content, "c")) == 4
-    with pytest.raises(FileNotFoundError, match="file of classes not found"):
+    with pytest.raises(FileNotFoundError, match="class file not found"):
         read_class_file(tmp_path / "classes.yaml")

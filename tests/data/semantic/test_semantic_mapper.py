@@ -68,7 +68,7 @@ def test_split_without_labels(cfg, record):
     assert "image" in SemanticDatasetMapper(cfg, False)(record)
     with pytest.raises(ValueError, match=r"a\.png: the record has no sem_seg_file_name"):
         SemanticDatasetMapper(cfg, True)(record)
-    with pytest.raises(ValueError, match=r"a\.png: .* seen by a scheme that takes the truth"):
+    with pytest.raises(ValueError, match=r"a\.png: .* used for a context scheme that needs labels"):
         SemanticDatasetMapper(cfg, False, keep_labels=True)(record)
 
 
@@ -92,7 +92,7 @@ def test_data_set_without_map(cfg, record):
     assert np.array_equal(SemanticDatasetMapper(cfg, True)(record)["sem_seg"], labels)
     labels[5, :3], labels[9, 9] = 2, 200
     Image.fromarray(labels).save(record["sem_seg_file_name"])
-    with pytest.raises(ValueError, match=r"labels\.png: .*lacks: 2 \(3 pixels\), 200 \(1 pixels\)"):
+    with pytest.raises(ValueError, match=r"labels\.png: .*no class: 2 \(3 pixels\), 200 \(1 pix"):
         SemanticDatasetMapper(cfg, True)(record)
 
 
@@ -100,7 +100,7 @@ LABELS = "sem_seg_file_name"
 FAULTS = [
     (lambda r: Path(r["file_name"]).unlink(), "a.png: image not found"),
     (lambda r: os.truncate(r[LABELS], 99), "labels.png: .* broken or truncated"),
-    (lambda r: Image.new("L", (30, 40)).save(r[LABELS]), r"PNG has 30x40 .*a\.png 40x30"),
+    (lambda r: Image.new("L", (30, 40)).save(r[LABELS]), r"PNG has 30x40 .*a\.png has 40x30"),
     (lambda r: r.update(width=40, height=31), "image has 40x30 .*expected 40x31"),
 ]
 
@@ -135,5 +135,5 @@ def test_training_data_with_different_classes(cfg, other):
     MetadataCatalog.get("people_train").set(**{"stuff_classes": ["sky", "road"], **other})
     cfg.DATASETS.TRAIN = ("town_train", "people_train")
     key = next(iter(other))
-    with pytest.raises(ValueError, match=f"town_train and people_train, whose {key} differ: "):
+    with pytest.raises(ValueError, match=f"town_train and people_train, but their {key} differ: "):
         SemanticDatasetMapper(cfg, True)

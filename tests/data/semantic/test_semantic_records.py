@@ -40,16 +40,17 @@ def test_linked_folders_and_letters_of_macos(touch, folder, tmp_path):
 def test_missing_label(touch, folder, tmp_path):
     touch("i/a/1.jpg", "i/2.jpg", "i/3.jpg", "l/2.png")
     assert faults_of(folder.pairs) == [
-        f"{tmp_path / 'i/3.jpg'}: no label image {tmp_path / 'l/3.png'}.",
-        f"{tmp_path / 'i/a/1.jpg'}: no label image {tmp_path / 'l/a/1.png'}.",
-        f"2 of 3 have no label image; move what is not to be trained on out of {tmp_path / 'i'}.",
+        f"{tmp_path / 'i/3.jpg'}: label image {tmp_path / 'l/3.png'} not found.",
+        f"{tmp_path / 'i/a/1.jpg'}: label image {tmp_path / 'l/a/1.png'} not found.",
+        "2 of 3 files have no label image. Move files that should not be used out of "
+        f"{tmp_path / 'i'}.",
     ]
 
 
 def test_surplus_labels_are_left_out(touch, folder, caplog):
     touch("i/1.jpg", "l/1.png", "l/2.png", "l/3.png", "i/3.HEIC", "i/1.dng")
     assert len(folder.pairs()) == 1
-    assert "2 label images have no image: 2, 3; convert 1 HEIC or raw photos" in caplog.text
+    assert "2 label images without an image: 2, 3. Convert 1 HEIC or raw photos" in caplog.text
 
 
 def test_labels_choose_the_images(touch, tmp_path, caplog):
@@ -58,7 +59,7 @@ def test_labels_choose_the_images(touch, tmp_path, caplog):
     assert folder.pairs() == [(tmp_path / "i/2.jpg", tmp_path / "l/2.png")]
     assert not caplog.text
     touch("l/3.png")
-    with pytest.raises(DataFaults, match=rf"l/3\.png: no image {tmp_path}/i/3\.jpg"):
+    with pytest.raises(DataFaults, match=rf"l/3\.png: image {tmp_path}/i/3\.jpg not found"):
         folder.pairs()
 
 
@@ -87,8 +88,8 @@ def test_common_naming_schemes(touch, tmp_path, images, labels, files, pairs):
 @pytest.mark.parametrize(
     ("labels", "facts"),
     [
-        ("l/1_L.png l/2_L.png", ("l, such as 1_L.png, 2_L.png.", "l/{stem}_mask.png", "--from")),
-        ("l/1.npy l/2.npy", ("l, where no file ends in .png, ", "import")),
+        ("l/1_L.png l/2_L.png", ("example, 1_L.png, 2_L.png.", "l/{stem}_mask.png", "--from")),
+        ("l/1.npy l/2.npy", ("l, nor has", "ends in .png, ", "import")),
     ],
 )
 def test_other_label_names_are_one_fault(touch, folder, labels, facts):
@@ -107,7 +108,7 @@ def test_names_that_no_result_can_have(touch, folder, name):
 
 def test_pngs_of_images_and_labels_in_one_folder(touch, folder, tmp_path):
     touch("i/a.png", "i/a_mask.png", "i/a.jpg", "l/a.png", "l/a_mask.png")
-    with pytest.raises(DataFaults, match="has the name of .*, except for its end"):
+    with pytest.raises(DataFaults, match="same name as .*, except for the suffix"):
         folder.pairs()
     (tmp_path / "i/a.jpg").unlink()
     (fault,) = faults_of(LabelledFolder(tmp_path / "i", tmp_path / "i").pairs)
@@ -123,5 +124,5 @@ def test_no_folder_and_no_image(tmp_path):
     with pytest.raises(FileNotFoundError, match=f"{labels}: folder of label images not found"):
         folder.pairs()
     labels.mkdir()
-    with pytest.raises(DataFaults, match=r"i: no file that ends in \.jpg.*Unpack it"):
+    with pytest.raises(DataFaults, match=r"i: no files that end in \.jpg.*Unpack it"):
         folder.pairs()
