@@ -57,8 +57,8 @@ def build_evaluator(
         )
     if not evaluators:
         raise UserError(
-            f"Data set {dataset_name!r} has no labels, so there is nothing to evaluate; set "
-            "TEST.SAVE_PREDICTIONS True to write the predictions."
+            f"Data set {dataset_name!r} has no labels, so there is nothing to evaluate. To save "
+            "the predictions, set TEST.SAVE_PREDICTIONS True."
         )
     return DatasetEvaluators(evaluators)
 

@@ -48,9 +48,7 @@ def confusion_matrix(
     joint = np.bincount(pair.reshape(-1), weights=pixels, minlength=num_classes * width)
     joint = joint.astype(np.int64, copy=False)  # float64 with weights, exact for these integers
     if joint.size > num_classes * width:
-        raise UserError(
-            f"the prediction holds label {int(prediction.max())}, expected 0..{num_classes - 1}"
-        )
+        raise UserError(f"predicted label {int(prediction.max())}, expected 0..{num_classes - 1}")
     joint = joint.reshape(num_classes, width)
     joint[:, ignore_label] = 0
     foreign = joint.sum(axis=0)[num_classes:]
@@ -58,8 +56,8 @@ def confusion_matrix(
         labels = np.flatnonzero(foreign)
         listed = ", ".join(f"{num_classes + i} ({foreign[i]} pixels)" for i in labels)
         raise UserError(
-            f"the truth holds labels other than 0..{num_classes - 1} and {ignore_label} "
-            f"(ignored): {listed}; relabel the file, with {ignore_label} where no class applies"
+            f"the ground truth has the labels {listed}; expected 0..{num_classes - 1}, or "
+            f"{ignore_label} for ignored pixels. Correct the file; use {ignore_label} for no class"
         )
     return np.ascontiguousarray(joint[:, :num_classes].T)
 

@@ -67,8 +67,8 @@ class PanopticEvaluator(DatasetEvaluator):
                 overlaps = SegmentOverlaps(truth.ids, truth.segments, ids, segments)
             except ValueError as error:
                 raise UserError(
-                    f"{input_['file_name']} (image_id {input_['image_id']}, truth {truth.png}): "
-                    f"{error}."
+                    f"{input_['file_name']} (image_id {input_['image_id']}, ground truth "
+                    f"{truth.png}): {error}."
                 ) from error
             matches, of_image = overlaps.matches(), PanopticQuality(self._truth.categories)
             for quality in (self.quality, of_image):

@@ -36,9 +36,8 @@ def labels_of_output(output: Mapping, num_classes: int) -> np.ndarray:
     else:
         if (predicted := len(output["sem_seg"])) < num_classes:
             raise UserError(
-                f"The model predicts scores of {predicted} classes, and the data set has "
-                f"{num_classes} semantic classes; set MODEL.SEM_SEG_HEAD.NUM_CLASSES to "
-                f"{num_classes}."
+                f"The model predicts {predicted} classes, but the data set has {num_classes} "
+                f"semantic classes. Set MODEL.SEM_SEG_HEAD.NUM_CLASSES to {num_classes}."
             )
         labels = output["sem_seg"].float().cpu().numpy().argmax(axis=0)  # the lowest class in a tie
     # Narrow integers are several times faster to compare.
@@ -125,8 +124,8 @@ def png_names(dataset_name: str) -> dict[str, str]:
         other = images.setdefault(f"{Path(file_name).stem}.png", file_name)
         if other != file_name:
             raise UserError(
-                f"TEST.SAVE_PREDICTIONS names predictions by the stem of the image's file, "
-                f"and {dataset_name!r} has {other} and {file_name}; rename one."
+                "TEST.SAVE_PREDICTIONS names predictions like images, without folder and suffix, "
+                f"but {dataset_name!r} has both {other} and {file_name}. Rename one of them."
             )
     return {file_name: png for png, file_name in images.items()}
 
@@ -153,8 +152,8 @@ def raw_labels(class_names: Sequence[str], label_map: Mapping[int, int] | None) 
     lowest = {k: next(free) for k in classes if k not in {*label_map.values()}} | lowest
     if missing := [name for k, name in enumerate(class_names) if k not in lowest]:
         raise UserError(
-            f"The label files have no number for {', '.join(missing)}, but for other classes: give "
-            "every class a number (labels) in the data file, or only colours."
+            f"Some classes have label numbers, but these have none: {', '.join(missing)}. In the "
+            "data file, give a number (labels) to every class, or only colours."
         )
     labels = [lowest[k] for k in classes]
     return np.array(labels, dtype=np.min_scalar_type(max(labels)))

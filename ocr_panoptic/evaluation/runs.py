@@ -34,6 +34,6 @@ def runs_of(*maps: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
 def check_sizes(truth: np.ndarray, prediction: np.ndarray) -> None:
     if truth.shape != prediction.shape:
         raise UserError(
-            f"the prediction has size {list(prediction.shape)} [H, W] and the truth "
-            f"{list(truth.shape)}; predict at the size of the image"
+            f"the prediction has size {list(prediction.shape)} [H, W], but the ground truth has "
+            f"{list(truth.shape)}. Predict at the size of the image"
         )

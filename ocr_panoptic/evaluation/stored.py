@@ -59,7 +59,7 @@ def write_evaluation(
     if rows:
         used = [key for key in columns if any(row[key] is not None for row in rows)]
         table = tabulate([[row[key] for key in used] for row in rows], used, floatfmt=".2f")
-        logger.debug("Per class (percent, numbers of segments):\n%s", table)
+        logger.debug("Results per class (in percent, or numbers of segments):\n%s", table)
     logger.info("Metrics are in %s", folder / "metrics.json")
 
 
@@ -68,9 +68,8 @@ def read_evaluation(folder: Path) -> StoredEvaluation:
     path = folder / "metrics.json"
     if not path.is_file():
         raise MissingFileError(
-            f"{path}: not there; evaluate the model first: "
-            "ocr-panoptic evaluate --config-file CONFIG --weights WEIGHTS "
-            f"OUTPUT_DIR {folder.parent.parent}"
+            f"{path}: not found. Evaluate the model first: ocr-panoptic evaluate --config-file "
+            f"CONFIG --weights WEIGHTS OUTPUT_DIR {folder.parent.parent}"
         )
     tasks = read_json(path)
     return StoredEvaluation(tasks, tasks.pop("run"))

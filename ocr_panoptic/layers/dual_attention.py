@@ -49,10 +49,7 @@ class PositionAttention(nn.Module):
     def __init__(self, channels: int = 512):
         super().__init__()
         if channels < 8 or channels % 8:
-            raise UserError(
-                f"The attention has {channels} channels (MODEL.OCR.CHANNELS); it needs a multiple "
-                "of 8"
-            )
+            raise UserError(f"MODEL.OCR.CHANNELS is {channels}; attention needs a multiple of 8")
         self.query = nn.Conv2d(channels, channels // 8, kernel_size=1)
         self.key = nn.Conv2d(channels, channels // 8, kernel_size=1)
         self.value = nn.Conv2d(channels, channels, kernel_size=1)

@@ -47,7 +47,7 @@ def region_mutual_information(
     least = POOLING * (NEIGHBOURHOOD - 1)
     if min(targets.shape[1:]) < least:
         raise UserError(
-            f"the loss rmi needs images of at least {least} pixels on a side; these have "
+            f"the loss rmi needs images of at least {least} x {least} pixels, found "
             f"{' x '.join(map(str, targets.shape[1:]))}"
         )
     truth = one_hot_labels(targets, logits.shape[1], ignore_value, targets.shape[1:])

@@ -8,6 +8,11 @@ from ocr_panoptic.errors import UserError
 
 from .conv import CPUSyncBatchNorm
 
+UNSYNCHRONISED = (
+    "MODEL.TIMM.NORM is SyncBN, but norms with an activation (EfficientNet, MobileNet, RegNet) can "
+    "be synchronised only on GPUs. Set it to BN or FrozenBN."
+)
+
 
 def fit_sync_norms(model: nn.Module, device: str) -> nn.Module:
     """
@@ -31,10 +36,7 @@ def fit_sync_norms(model: nn.Module, device: str) -> nn.Module:
             if type(norm) is nn.SyncBatchNorm:
                 setattr(parent, name, _converted(norm, kind))
             elif several and isinstance(norm, nn.SyncBatchNorm):
-                raise UserError(
-                    "MODEL.TIMM.NORM SyncBN: norms with an activation (EfficientNet, MobileNet, "
-                    "RegNet) are synchronised on GPUs only. Set it to BN or FrozenBN."
-                )
+                raise UserError(UNSYNCHRONISED)
     return model
 
 

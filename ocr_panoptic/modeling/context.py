@@ -94,7 +94,7 @@ def context_class(cfg: CfgNode) -> type[ContextScheme]:
     name = cfg.MODEL.CONTEXT.NAME
     if name not in CONTEXT_SCHEMES:
         raise UserError(
-            f"MODEL.CONTEXT.NAME is {name}; the schemes are {', '.join(CONTEXT_SCHEMES)}. {IF_OWN}"
+            f"MODEL.CONTEXT.NAME is {name}; expected {', '.join(CONTEXT_SCHEMES)}. {IF_OWN}"
         )
     return CONTEXT_SCHEMES[name][0]
 

@@ -72,8 +72,8 @@ class ContextSemSegHead(RefinedHead):
     ):
         if coarse_kernel and coarse_kernel % 2 == 0:
             raise UserError(
-                f"MODEL.SEM_SEG_HEAD.COARSE_KERNEL is {coarse_kernel}; it has to be odd, or 0 for "
-                "no convolution"
+                f"MODEL.SEM_SEG_HEAD.COARSE_KERNEL is {coarse_kernel}; expected 0 (no "
+                "convolution) or an odd number"
             )
         in_features = finest_first(in_features, input_shape)
         in_channels = count_channels(input_shape, in_features)

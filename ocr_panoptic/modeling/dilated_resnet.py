@@ -34,12 +34,12 @@ def build_dilated_resnet_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> ResNe
     resnets = cfg.MODEL.RESNETS
     if resnets.DEPTH not in (50, 101, 152):
         raise UserError(
-            f"MODEL.RESNETS.DEPTH is {resnets.DEPTH}; Detectron2's dilated ResNet has 50, 101 or "
-            '152 layers. For 18 or 34 use timm\'s: MODEL.BACKBONE.NAME "build_timm_backbone", '
-            "MODEL.TIMM.NAME resnet18, MODEL.TIMM.OUTPUT_STRIDE 8, features layer3 and layer4."
+            f"MODEL.RESNETS.DEPTH is {resnets.DEPTH}; Detectron2's dilated ResNet supports 50, "
+            '101 and 152. For 18 or 34, use timm: set MODEL.BACKBONE.NAME "build_timm_backbone", '
+            "MODEL.TIMM.NAME resnet18, MODEL.TIMM.OUTPUT_STRIDE 8, and features layer3 and layer4."
         )
     if resnets.STEM_CEIL_MODE and resnets.STEM_TYPE != "deeplab":
-        raise UserError("MODEL.RESNETS.STEM_CEIL_MODE True needs STEM_TYPE deeplab")
+        raise UserError("MODEL.RESNETS.STEM_CEIL_MODE True needs MODEL.RESNETS.STEM_TYPE deeplab")
     backbone = build_resnet_deeplab_backbone(cfg, input_shape)
     if resnets.CONTRACT_DILATION:
         for stage in backbone.stages:

@@ -51,8 +51,8 @@ class HierarchicalScales:
     ):
         if 1.0 not in scales or min(scales) <= 0 or len({*scales}) < len(scales):
             raise UserError(
-                f"TEST.SCALES is {list(scales)}; with MODEL.HMSA.ENABLED it is a list of different "
-                "factors above 0 with 1.0 among them, [0.5, 1.0, 2.0] as published"
+                f"TEST.SCALES is {list(scales)}; with MODEL.HMSA.ENABLED, expected distinct "
+                "factors above 0, including 1.0, such as [0.5, 1.0, 2.0] (as published)"
             )
         self.scales = tuple(sorted(scales, reverse=True))
         self.scale_loss_weight = scale_loss_weight

@@ -64,8 +64,8 @@ class SemanticInference:
     ):
         if not scales or min(scales) <= 0:
             raise UserError(
-                f"TEST.SCALES is {list(scales)}; expected one or more factors above 0, [1.0] for "
-                "the image as it is."
+                f"TEST.SCALES is {list(scales)}; expected one or more factors above 0, such as "
+                "[1.0] for the original size."
             )
         window_size, window_stride = tuple(window_size), tuple(window_stride)
         if window_size or window_stride:
@@ -75,8 +75,8 @@ class SemanticInference:
             ):
                 raise UserError(
                     f"TEST.SLIDING_WINDOW has SIZE {list(window_size)} and STRIDE "
-                    f"{list(window_stride)}; expected height and width in pixels for each, with "
-                    "0 < STRIDE <= SIZE, or [] for both to see the whole image at once."
+                    f"{list(window_stride)}; expected [height, width] in pixels for both, with 0 "
+                    "< STRIDE <= SIZE. To see the whole image at once, set both to []."
                 )
         self.scales = tuple(scales)
         self.flip, self.flip_pairs = flip, tuple(flip_pairs)
@@ -366,8 +366,8 @@ def check_decided(confidence: Tensor) -> None:
     """Raise FloatingPointError if any confidence is NaN, which means that scores are not finite."""
     if undecided := int(confidence.isnan().sum()):
         raise FloatingPointError(
-            f"the scores of {undecided:,} of {confidence.numel():,} pixels are not finite. The "
-            "image has such values itself, or the network overflows: try TEST.PRECISION float32"
+            f"the scores of {undecided} of {confidence.numel()} pixels are not finite. Either the "
+            "image has such values, or the network overflows; then set TEST.PRECISION float32"
         )
 
 

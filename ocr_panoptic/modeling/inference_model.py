@@ -53,7 +53,7 @@ class InferenceModel(nn.Module):
     ):
         super().__init__()
         if precision not in PRECISIONS:
-            raise UserError(f"precision is {precision!r}; it is one of {', '.join(PRECISIONS)}")
+            raise UserError(f"precision is {precision!r}; expected one of {', '.join(PRECISIONS)}")
         self.network: Any = network  # Detectron2 has no types
         # No isinstance: a user's subclass of Detectron2's class may compute something else.
         self._is_panoptic = type(network) in (PanopticFPN, PanopticSegmentor)
@@ -226,7 +226,7 @@ def semantic_logits(network: Any, batched_inputs: list[dict]) -> Tensor | tuple[
         return network.sem_seg_head.layers(network.backbone(images.tensor))
     if isinstance(network, OCRSemanticSegmentor):
         return network.layers(batched_inputs)
-    raise UserError(f"{type(network).__name__} predicts no classes, so it has no semantic logits.")
+    raise UserError(f"{type(network).__name__} does not predict semantic logits.")
 
 
 def _shared_copy(model: nn.Module) -> nn.Module:

@@ -115,8 +115,8 @@ class SemSegCriterion(nn.Module):
         super().__init__()
         if len(class_weights) not in (0, num_classes):
             raise UserError(
-                f"MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS has {len(class_weights)} weights for "
-                f"{num_classes} classes; it needs one for each class, or [] for equal weights"
+                f"MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS has {len(class_weights)} weights, but there "
+                f"are {num_classes} classes; give a weight for each class, or [] for equal weights"
             )
         self.ignore_value = ignore_value
         self.loss_weight, self.coarse_loss_weight = loss_weight, coarse_loss_weight
@@ -180,7 +180,7 @@ def _terms(key: str, losses: str) -> tuple[tuple[float, str], ...]:
             name = ""
         if name not in LOSSES or not terms[-1][0] > 0 or math.isinf(terms[-1][0]):
             raise UserError(
-                f"MODEL.SEM_SEG_HEAD.{key} is {losses}; it is one of {', '.join(LOSSES)}, or a sum "
+                f"MODEL.SEM_SEG_HEAD.{key} is {losses!r}; expected one of {', '.join(LOSSES)}, or a sum "
                 f"with weights above 0, such as 0.8 cross_entropy + 0.2 lovasz. {IF_OWN}"
             )
     return tuple(terms)

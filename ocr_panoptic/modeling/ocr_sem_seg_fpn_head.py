@@ -48,8 +48,8 @@ class OCRSemSegFPNHead(RefinedHead):
     ):
         if context.needs_truth:
             raise UserError(
-                f"The scheme of MODEL.CONTEXT.NAME ({type(context).__name__}) sees the ground "
-                "truth, and PanopticFPN has none at inference: use OCRSemanticSegmentor"
+                f"The context scheme {type(context).__name__} (MODEL.CONTEXT.NAME) needs the "
+                "ground truth, which PanopticFPN lacks at inference. Use OCRSemanticSegmentor"
             )
         predictor = plain.predictor
         # Detectron2 starts it with std sqrt(2 / K); this head does so only for "detectron2".

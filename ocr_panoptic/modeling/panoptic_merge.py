@@ -31,8 +31,8 @@ def rules_of_config(cfg: CfgNode) -> MergeRules:
         values = combine[name] or [value] * classes
         if len(values) != classes:
             raise UserError(
-                f"MODEL.PANOPTIC_FPN.COMBINE.{name} has {len(values)} values; it needs "
-                f"one for each of the {classes} {what}, or []"
+                f"MODEL.PANOPTIC_FPN.COMBINE.{name} has {len(values)} values; expected a value "
+                f"for each of the {classes} {what}, or []"
             )
         return tuple(map(float, values))
 

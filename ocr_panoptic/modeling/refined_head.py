@@ -76,9 +76,9 @@ class RefinedHead(nn.Module):
         super().__init__()
         if regions is not None and (context.needs_truth or not context.uses_regions):
             raise UserError(
-                "MODEL.OCR.REGION_SUPERVISION is False, but the scheme of MODEL.CONTEXT.NAME "
-                f"({type(context).__name__}) uses no predicted regions: set it to True, or name "
-                "OCR or one of its variants."
+                "MODEL.OCR.REGION_SUPERVISION is False, but the context scheme "
+                f"{type(context).__name__} does not use predicted regions. Set it to True, or set "
+                "MODEL.CONTEXT.NAME to OCR or one of its variants."
             )
         if coarse_start != "pytorch":
             nn.init.kaiming_normal_(
@@ -113,7 +113,7 @@ class RefinedHead(nn.Module):
         prediction is made from the pixel representations. ``features`` holds the backbone's
         features by name.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not select its features")
+        raise NotImplementedError(f"{type(self).__name__} must define representations()")
 
     def forward(self, features: dict[str, Tensor], targets: Tensor | None = None):
         """
@@ -132,7 +132,7 @@ class RefinedHead(nn.Module):
             size = [self.common_stride * n for n in refined.shape[2:]]
             return resize(refined, size, self.align_corners), {}
         if targets is None:
-            raise UserError("Training needs the ground truth of every image: sem_seg in its input.")
+            raise UserError("Training needs the ground truth (sem_seg) of every image.")
         return None, self.losses((coarse, refined), targets)
 
     def layers(
@@ -176,7 +176,7 @@ class RefinedHead(nn.Module):
             regions = resize(regions, size, self.align_corners)
         elif truth is None:
             raise UserError(
-                f"The scheme of MODEL.CONTEXT.NAME ({type(self.context).__name__}) needs the "
+                f"The context scheme {type(self.context).__name__} (MODEL.CONTEXT.NAME) needs the "
                 "ground truth of every image, but the input has no sem_seg."
             )
         else:
@@ -228,7 +228,7 @@ def join_features(features: dict[str, Tensor], names: list[str], align_corners: 
     return resized[0] if len(resized) == 1 else torch.cat(resized, dim=1)
 
 
-def check_features(key: str, names: Sequence[str], known: Iterable[str]) -> None:
+def check_features(key: str, names: Sequence[str], available: Iterable[str]) -> None:
     """Raise UserError if a config key lists no feature, or a feature that the backbone lacks."""
-    if not names or not {*names} <= {*known}:
-        raise UserError(f"{key} is {list(names)}, and the backbone has {', '.join(known)}")
+    if not names or not {*names} <= {*available}:
+        raise UserError(f"{key} is {list(names)}, but the backbone has {', '.join(available)}")

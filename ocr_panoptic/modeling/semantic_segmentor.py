@@ -40,15 +40,15 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         if not isinstance(self.sem_seg_head, ContextSemSegHead):
             raise UserError(
                 f"MODEL.SEM_SEG_HEAD.NAME is {type(self.sem_seg_head).__name__}; "
-                "OCRSemanticSegmentor takes ContextSemSegHead"
+                "OCRSemanticSegmentor needs ContextSemSegHead"
             )
         self.inference = inference
         self.hierarchy = hierarchy
         if self.sem_seg_head.context.needs_truth and (hierarchy or not self.sees_images_once):
             raise UserError(
-                "The scheme of MODEL.CONTEXT.NAME sees the ground truth at the image's own scale: "
-                "set TEST.SCALES [1.0], TEST.FLIP False, TEST.SLIDING_WINDOW.SIZE [] and "
-                "MODEL.HMSA.ENABLED False."
+                "The context scheme (MODEL.CONTEXT.NAME) uses the ground truth, which has the "
+                "image's original scale only. Set TEST.SCALES [1.0], TEST.FLIP False, "
+                "TEST.SLIDING_WINDOW.SIZE [] and MODEL.HMSA.ENABLED False."
             )
         self.divisor = math.lcm(
             self.backbone.size_divisibility or 1,

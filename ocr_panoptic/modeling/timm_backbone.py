@@ -231,7 +231,7 @@ def _family(name: str) -> str:
     family = entry.__module__.rpartition(".")[2] if entry else ""
     if family not in (*PADDED, *PATCHED):
         raise UserError(
-            f"MODEL.TIMM.NAME is {name}; it has to be a network from one of timm's modules "
+            f"MODEL.TIMM.NAME is {name}; expected a network from one of timm's modules "
             f"{', '.join((*PADDED, *PATCHED))}"
         )
     return family
@@ -295,8 +295,9 @@ def _create_features(
         if "drop_path_rate" in str(e):
             raise UserError(_drop_path_fault(name, drop_path)) from e
         raise UserError(
-            f"MODEL.TIMM.NAME {name} with OUTPUT_STRIDE {options.get('output_stride', 32)}: timm "
-            f"says {e}. ResNets and EfficientNets take 32, 16 and 8, other networks 32."
+            f"MODEL.TIMM.NAME {name} does not support OUTPUT_STRIDE "
+            f"{options.get('output_stride', 32)} (timm: {e!r}). ResNets and EfficientNets support "
+            "32, 16 and 8, other networks only 32."
         ) from e
     info = list(network.feature_info)
     shapes = {f["module"]: ShapeSpec(channels=f["num_chs"], stride=f["reduction"]) for f in info}

@@ -22,6 +22,7 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers.conv import CPUSyncBatchNorm
 from ocr_panoptic.layers.folding import fold_into
 from ocr_panoptic.layers.resize import resize
+from ocr_panoptic.layers.sync_norms import UNSYNCHRONISED
 
 
 class BilinearFusion(nn.Module):
@@ -150,10 +151,7 @@ def convert_norms(network: nn.Module, norm: str) -> nn.Module:
 
 def _with_naive_norms(network: nn.Module) -> nn.Module:
     if any(isinstance(module, BatchNormAct2d) for module in network.modules()):
-        raise UserError(
-            "MODEL.TIMM.NORM SyncBN: norms with an activation (EfficientNet, MobileNet, RegNet) "
-            "are synchronised on GPUs only. Set it to BN or FrozenBN"
-        )
+        raise UserError(UNSYNCHRONISED)
 
     def naive(norm: nn.BatchNorm2d) -> CPUSyncBatchNorm:
         synchronised = CPUSyncBatchNorm(norm.num_features, eps=norm.eps, momentum=norm.momentum)

@@ -30,8 +30,8 @@ class TimmPyramid(TimmBackbone):
         if not STAGES.keys() <= self._by_stride.keys():
             raise UserError(
                 f"MODEL.TIMM.NAME {self.name} has features of stride "
-                f"{', '.join(map(str, sorted(self._by_stride)))}, and an FPN needs features of "
-                f"stride {', '.join(map(str, STAGES))}. Use a network with four stages and "
+                f"{', '.join(map(str, sorted(self._by_stride)))}, but an FPN needs strides "
+                f"{', '.join(map(str, STAGES))}. Use a network with four stages and "
                 "MODEL.TIMM.OUTPUT_STRIDE 32, or build_timm_simple_fpn_backbone for a plain ViT."
             )
         return [self._by_stride[stride] for stride in STAGES]
@@ -56,7 +56,7 @@ def build_timm_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> FPN:
     fpn = cfg.MODEL.FPN
     if list(fpn.IN_FEATURES) != list(STAGES.values()):
         raise UserError(
-            f"MODEL.FPN.IN_FEATURES is {fpn.IN_FEATURES}; build_timm_fpn_backbone has "
+            f"MODEL.FPN.IN_FEATURES is {fpn.IN_FEATURES}; with build_timm_fpn_backbone, expected "
             f"{list(STAGES.values())}"
         )
     return FPN(
@@ -102,14 +102,14 @@ def build_timm_simple_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> Timm
     if strides != [PATCH_SIZE]:
         raise UserError(
             f"MODEL.TIMM.NAME {cfg.MODEL.TIMM.NAME} has features of stride "
-            f"{', '.join(map(str, strides))}, and the simple feature pyramid needs {PATCH_SIZE}. "
-            f"Set MODEL.TIMM.PATCH_SIZE {PATCH_SIZE} for a plain ViT, or use "
+            f"{', '.join(map(str, strides))}, but the simple feature pyramid needs stride "
+            f"{PATCH_SIZE}. Set MODEL.TIMM.PATCH_SIZE {PATCH_SIZE} for a plain ViT, or use "
             "build_timm_fpn_backbone for a network with four stages."
         )
     if len(names) != 1 or names[0] not in net.known:
         raise UserError(
-            f"MODEL.FPN.IN_FEATURES is {names}; build_timm_simple_fpn_backbone reads one feature, "
-            f"such as the last one, ['{list(net.known)[-1]}']"
+            f"MODEL.FPN.IN_FEATURES is {names}; build_timm_simple_fpn_backbone needs a single "
+            f"feature, such as the last: ['{list(net.known)[-1]}']"
         )
     return TimmSimplePyramid(
         net,

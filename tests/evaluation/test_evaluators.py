@@ -124,15 +124,15 @@ WRONG[:2, :3] = 200
 REFUSALS = [
     ("panoptic", b"\x89PNG", r"000010\.png"),
     ("panoptic", None, r"000010\.png"),
-    ("panoptic", lambda p: (p[0] + 200, p[1]), r"000010\.jpg \(image_id 10.*does not name"),
-    ("panoptic", lambda p: (p[0] - 2, p[1]), "does not name: -2"),
-    ("panoptic", lambda p: (p[0] << 24, p[1]), "does not name: 16777216"),
+    ("panoptic", lambda p: (p[0] + 200, p[1]), r"000010\.jpg \(image_id 10.*are missing"),
+    ("panoptic", lambda p: (p[0] - 2, p[1]), "missing from its segments_info: -2"),
+    ("panoptic", lambda p: (p[0] << 24, p[1]), "missing from its segments_info: 16777216"),
     ("panoptic", lambda p: (p[0][1:], p[1]), r"size \[149, 160\] .* \[150, 160\]"),
     ("instances", b"\x89PNG", r"000010\.png"),
     ("semantic", WRONG, r"000010\.png: .* 200 \(6 pixels\)"),
     ("semantic", WRONG.astype(np.uint16), r"000010\.png: .* 200 \(6 pixels\)"),
     ("semantic", np.full((24, 32, 3), (0, 1, 2), np.uint8), r"000010\.png: has the colours"),
-    ("semantic", b"\x89PNG", r"000010\.png: label image is broken or truncated"),
+    ("semantic", b"\x89PNG", r"000010\.png: the label image is broken or truncated"),
     ("semantic", None, r"000010\.png"),
     ("semantic", lambda s: s[:, :, 1:], r"000010\.png: .* \[150, 159\] .* \[150, 160\]"),
     ("semantic", lambda s: torch.arange(9.0)[:, None, None] + s[:1], "label 8, expected 0..6"),
@@ -158,7 +158,7 @@ def test_refusals_name_the_image(kind, given, message, tmp_path):
 def test_records_without_labels():
     DatasetCatalog.register("unlabelled", lambda: [{"file_name": "a.jpg"}])
     MetadataCatalog.get("unlabelled").set(stuff_classes=["a", "b"], ignore_label=255)
-    with pytest.raises(ValueError, match="'unlabelled' has records without 'sem_seg_file"):
+    with pytest.raises(ValueError, match="'unlabelled' has records without sem_seg_file"):
         SemSegEvaluator("unlabelled")
 
 
@@ -234,7 +234,7 @@ class TestSemSegEvaluator:
         rows = scores.permute(1, 2, 0).tolist()
         expected = [[pixel.index(max(pixel)) for pixel in row] for row in rows]
         assert labels_of_output({"sem_seg": scores}, 9).tolist() == expected
-        with pytest.raises(ValueError, match="scores of 9 classes, and the data set has 19"):
+        with pytest.raises(ValueError, match="predicts 9 classes, but the data set has 19"):
             labels_of_output({"sem_seg": scores}, 19)
 
     def test_class_that_the_truth_lacks(self):

@@ -105,7 +105,7 @@ def test_one_class_has_no_mean(tmp_path, caplog):
     assert scores["IoU-road"] == scores["pACC"] == scores["fwIoU"] == 100
     for name in ("mIoU", "mIoU_truth_or_predicted", "mACC", "mBoundaryIoU", "mIoU_low"):
         assert np.isnan(scores[name]), name
-    assert "one: the true labels show one class only" in caplog.text
+    assert "one: the ground truth shows only one class" in caplog.text
 
 
 def test_categories_by_hand():
@@ -142,14 +142,14 @@ def test_the_picture_shows_shares_of_the_true_class():
 def test_labels_in_the_files(classes, label_map, expected):
     assert raw_labels(classes, label_map).tolist() == expected
     assert raw_labels("x" * 300, None).dtype == np.uint16
-    with pytest.raises(ValueError, match="no number for sky"):
+    with pytest.raises(ValueError, match="these have none: sky"):
         raw_labels(["road", "sky"], {7: 0, COLOURED | 9: 1})
 
 
 def test_two_images_with_the_same_stem(tmp_path):
     truths = {"x/0.jpg": RAW["a.jpg"], "y/0.jpg": RAW["a.jpg"]}
     samples_of.register("one_stem", tmp_path, truths, CLASSES, label_map=LABEL_MAP)
-    with pytest.raises(ValueError, match=r"images/x/0\.jpg and images/y/0\.jpg; rename"):
+    with pytest.raises(ValueError, match=r"images/x/0\.jpg and images/y/0\.jpg\. Rename"):
         SemSegDump("one_stem", tmp_path)
 
 

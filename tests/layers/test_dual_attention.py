@@ -61,7 +61,7 @@ def test_attentions_start_as_identity(module):
 
 @pytest.mark.parametrize("channels", [4, 20])
 def test_queries_have_an_eighth_of_the_channels(channels):
-    with pytest.raises(ValueError, match=f"has {channels} channels .* a multiple of 8"):
+    with pytest.raises(ValueError, match=f"CHANNELS is {channels};.* a multiple of 8"):
         PositionAttention(channels)
 
 

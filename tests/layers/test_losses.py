@@ -271,6 +271,6 @@ def test_rmi_leaves_out_a_matrix_without_factor_but_sees_a_diverged_network(monk
 
 
 def test_rmi_of_too_small_images():
-    with pytest.raises(ValueError, match="at least 8 pixels on a side; these have 7 x 20"):
+    with pytest.raises(ValueError, match="at least 8 x 8 pixels, found 7 x 20"):
         region_mutual_information(*make_input((7, 20)), 255)
     assert region_mutual_information(*make_input((8, 8)), 255).isfinite()

@@ -190,7 +190,7 @@ def test_half_precision_has_the_bits_of_autocast(panoptic, kind):
 @pytest.mark.parametrize(
     "refuse, message",
     [
-        (lambda: deploy(nn.Identity(), "half"), "'half'; it is one of float32, bfloat16"),
+        (lambda: deploy(nn.Identity(), "half"), "'half'; expected one of float32, bfloat16"),
         (
             lambda: check_inference_keys(make_cfg("TEST.PRECISION", "float16")),
             "needs a GPU, and MODEL.DEVICE is cpu",

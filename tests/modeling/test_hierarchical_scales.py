@@ -65,7 +65,7 @@ SCALES = "[0.5, 2.0]", "[]", "[1.0, 0.5, 0.5]", "[1.0, 0.0]", "[1.0, -1.0]"
 @pytest.mark.parametrize(
     "key, value, fault",
     [
-        *(("TEST.SCALES", scales, "TEST.SCALES is .* with 1.0 among them") for scales in SCALES),
+        *(("TEST.SCALES", scales, "TEST.SCALES is .* including 1.0") for scales in SCALES),
         ("MODEL.CONTEXT.NAME", "GT-OCR", "MODEL.HMSA.ENABLED False"),
     ],
 )

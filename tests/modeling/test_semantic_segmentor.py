@@ -56,7 +56,7 @@ def test_gt_ocr_without_truth_and_with_scales():
 def test_training_without_truth_is_refused(several_scales):
     model = build_model(make_cfg("MODEL.HMSA.ENABLED", several_scales)).train()
     batch = [{"image": inputs["image"]} for inputs in make_batch()]
-    with pytest.raises(ValueError, match="Training needs the ground truth .* sem_seg in its input"):
+    with pytest.raises(ValueError, match="Training needs the ground truth .*sem_seg"):
         model(batch)
 
 
@@ -64,12 +64,12 @@ def test_training_without_truth_is_refused(several_scales):
 @pytest.mark.parametrize(
     "key, value, message",
     [
-        ("MODEL.CONTEXT.NAME", "ORC", "the schemes are none, OCR, DA-OCR"),
+        ("MODEL.CONTEXT.NAME", "ORC", "expected none, OCR, DA-OCR"),
         ("MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS", "[1.0, 2.0]", "has 2 weights for 5 classes"),
         ("MODEL.SEM_SEG_HEAD.COARSE_KERNEL", "2", "COARSE_KERNEL is 2; .*odd"),
         ("MODEL.SEM_SEG_HEAD.NAME", "SemSegFPNHead", "NAME is SemSegFPNHead; .* takes ContextSem"),
         ("MODEL.RESNETS.DEPTH", 18, "18; .* 50, 101 or 152 .* MODEL.TIMM.NAME resnet18"),
-        ("MODEL.RESNETS.STEM_TYPE", "basic", "STEM_CEIL_MODE True needs STEM_TYPE deeplab"),
+        ("MODEL.RESNETS.STEM_TYPE", "basic", "True needs MODEL.RESNETS.STEM_TYPE deep"),
     ],
 )
 def test_bad_values(key, value, message):

@@ -142,12 +142,12 @@ FPN, SIMPLE = (f"build_timm_{kind}_backbone" for kind in ("fpn", "simple_fpn"))
 @pytest.mark.parametrize(
     "builder, name, opts, message",
     [
-        (FPN, "vit_tiny_patch16_224", (), "of stride 16, and .* 4, 8, 16, 32.* build_timm_simple"),
+        (FPN, "vit_tiny_patch16_224", (), "of stride 16, but .* 4, 8, 16, 32.* build_timm_simple"),
         (FPN, "resnet18", ("MODEL.TIMM.OUTPUT_STRIDE", 8), "stride 2, 4, 8, .*OUTPUT_STRIDE 32"),
         (FPN, "resnet18", ("MODEL.FPN.IN_FEATURES", ["res3"]), r"is \['res3'\]; .* \['res2', "),
         (SIMPLE, "eva02_tiny_patch14_224", (), "stride 14, .* MODEL.TIMM.PATCH_SIZE 16"),
         (SIMPLE, "test_convnext", (), "4, 8, 16, 32, .* build_timm_fpn_backbone"),
-        (SIMPLE, "test_vit", (), r"\['res2'.*\]; .* the last one, \['blocks.5'\]"),
+        (SIMPLE, "test_vit", (), r"\['res2'.*\]; .* the last: \['blocks.5'\]"),
     ],
 )
 def test_networks_without_a_pyramid(builder, name, opts, message, small_cfg):
