@@ -180,8 +180,8 @@ def _terms(key: str, losses: str) -> tuple[tuple[float, str], ...]:
             name = ""
         if name not in LOSSES or not terms[-1][0] > 0 or math.isinf(terms[-1][0]):
             raise UserError(
-                f"MODEL.SEM_SEG_HEAD.{key} is {losses!r}; expected one of {', '.join(LOSSES)}, or a sum "
-                f"with weights above 0, such as 0.8 cross_entropy + 0.2 lovasz. {IF_OWN}"
+                f"MODEL.SEM_SEG_HEAD.{key} is {losses!r}; expected one of {', '.join(LOSSES)}, or "
+                f"a sum with weights above 0, such as 0.8 cross_entropy + 0.2 lovasz. {IF_OWN}"
             )
     return tuple(terms)
 

@@ -65,7 +65,7 @@ def read_cityscapes_polygons(source: Path, images: Path | None) -> Annotations:
 
 
 def _annotations(source: Path, images: Path | None, suffix: str, read: Callable) -> Annotations:
-    folder = require_images(images, f"{source}: Cityscapes' annotations")
+    folder = require_images(images, source)
 
     def find(path: Path) -> AnnotatedImage:
         stem = (path.parent / _TAIL.sub("", path.name)).relative_to(source).as_posix()
@@ -82,7 +82,7 @@ def _read_png(image: AnnotatedImage, path: Path) -> AnnotatedImage:
         is_object = value >= CITYSCAPES_OBJECTS
         label = NAMES.get(value // CITYSCAPES_OBJECTS if is_object else value)
         if label is None:
-            raise UserError(f"the id {value} is not a label id of Cityscapes. Is it a train id?")
+            raise UserError(f"{value} is not a Cityscapes label id. Is it a train id?")
         segments.append(Segment(label, mask, instance=is_object))
     return replace(image, segments=segments)
 

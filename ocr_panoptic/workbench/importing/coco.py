@@ -48,18 +48,18 @@ def read_coco(source: Path, images: Path | None, polygons: str | None = None) ->
     """
     if source.is_dir():
         listed = sorted(source.glob("*.json"))
-        own_name = listed[0] if len(listed) == 1 else source / ROBOFLOW
-        images, source = images or source, own_name
+        file = listed[0] if len(listed) == 1 else source / ROBOFLOW
+        images, source = images or source, file
         if not source.is_file():
-            raise MissingFileError(f"{source}: not found. Name the JSON and the folder of images.")
-    ((content, names, own),) = read_each([(str(source), source)], _load)
-    folder = require_images(images, f"{source}: a COCO JSON")
+            raise MissingFileError(f"{source}: not found. Give the JSON and the folder of images.")
+    ((content, names, by_image),) = read_each([(str(source), source)], _load)
+    folder = require_images(images, source)
     tools = [name for word, name in TOOLS.items() if word in str(content.get("info"))]
     if tools and polygons is None:
         logger.warning(
-            f"{source}: is an export of {tools[0]}, whose polygons may go through the centres of "
-            "pixels. They are now drawn along edges, which makes small things smaller. Give "
-            "--polygons centres, or --polygons edges if this is right."
+            f"{source}: exported by {tools[0]}, whose polygons may pass through pixel centres. "
+            "They are now drawn along pixel edges, which makes small objects smaller. Give "
+            "--polygons centres, or --polygons edges to keep the edges."
         )
 
     def find(entry: tuple[dict, list]) -> AnnotatedImage:  # an image in the JSON, its annotations
@@ -70,7 +70,7 @@ def read_coco(source: Path, images: Path | None, polygons: str | None = None) ->
     is_doubtful = _are_crowds_doubtful(content)
     return Annotations(
         [
-            (f"{source}: image {e.get('file_name')!r:.200}", (e, own[_id(e["id"])]))
+            (f"{source}: image {e.get('file_name')!r:.200}", (e, by_image[_id(e["id"])]))
             for e in content["images"]
         ],
         find,
@@ -88,33 +88,33 @@ def _load(source: Path) -> tuple[dict, dict[str, str], dict[str, list[dict]]]:
     content = read_export(source)
     if not isinstance(content, dict) or not all(isinstance(content.get(k), list) for k in _LISTS):
         lists = ", ".join(_LISTS)
-        fault = f"is not a JSON of COCO instances, an object with the lists {lists}."
+        fault = f"not a COCO instance JSON, which is an object with the lists {lists}."
         raise unreadable(source, content, fault)
     annotations = content["annotations"]
     if annotations and "segments_info" in annotations[0]:
-        raise UserError("is a panoptic JSON: name it in a data file, without an import.")
+        raise UserError("this panoptic JSON needs no import. Give it in a data file.")
     if annotations and not any(annotation.get("segmentation") for annotation in annotations):
         raise UserError(
-            'no annotation has a "segmentation". Boxes do not say which pixels an object has: '
-            "export polygons or masks."
+            'no annotation has a "segmentation". Boxes do not show which pixels belong to an '
+            "object. Export polygons or masks."
         )
     ids = {key: [_id(entry["id"]) for entry in content[key]] for key in ("images", "categories")}
     raise_if_any([f"two {k} have the id {n:.100}." for k in ids for n, _ in repeated(ids[k])])
-    own: dict[str, list[dict]] = defaultdict(list)
+    by_image: dict[str, list[dict]] = defaultdict(list)
     for annotation in annotations:
-        own[_id(annotation["image_id"])].append(annotation)
-    strangers = sum(len(own[number]) for number in own.keys() - {*ids["images"]})
+        by_image[_id(annotation["image_id"])].append(annotation)
+    strangers = sum(len(by_image[number]) for number in by_image.keys() - {*ids["images"]})
     if strangers:
         logger.warning(
-            f"{source}: {strangers} of {len(annotations)} annotations are left out: their image_id "
-            'is not in "images".'
+            f"{source}: left out {strangers} of {len(annotations)} annotations whose image_id is "
+            'not in "images".'
         )
     names = {_id(category["id"]): category["name"] for category in content["categories"]}
     # Roboflow adds a category without annotations that has the name of another category.
     used = {_id(annotation["category_id"]) for annotation in annotations}
     for name, times in repeated(name for number, name in names.items() if number in used):
         logger.warning(f"{source}: {times} categories are named {name!r}; they become one class.")
-    return content, names, own
+    return content, names, by_image
 
 
 def _id(number: object) -> str:

@@ -32,10 +32,10 @@ def read_cvat(source: Path, images: Path | None) -> Annotations:
         listed = sorted(source.glob("*.xml"))
         path = listed[0] if len(listed) == 1 else source / XML
     if not path.is_file():
-        raise MissingFileError(f"{path}: not found. Name the XML of the export.")
+        raise MissingFileError(f"{path}: file not found. Give the XML file of the export.")
     if images is None and (path.parent / IMAGES).is_dir():
         images = path.parent / IMAGES
-    folder = require_images(images, f"{path}")
+    folder = require_images(images, path)
 
     def find(element: Element) -> AnnotatedImage:
         name, subset = element.get("name", ""), element.get("subset")
@@ -60,16 +60,16 @@ def _image_elements(path: Path) -> list[Element]:
     try:
         root = parse(path, forbid_dtd=True).getroot()
     except (ParseError, LookupError, ValueError) as error:  # LookupError: unknown encoding
-        raise UserError(f"{path}: cannot be read as XML ({error}).") from error
+        raise UserError(f"{path}: not valid XML ({error}).") from error
     if root.find("track") is not None:
         raise UserError(
-            f'{path}: has tracks of a video. Export it as "CVAT for images 1.1", which lists the '
+            f'{path}: contains video tracks. Export it as "CVAT for images 1.1", which lists the '
             "shapes of every frame."
         )
     elements = root.findall("image")
     if not elements:
         raise UserError(
-            f'{path}: <{root.tag[:80]}> has no image. Is it an export as "CVAT for images 1.1"?'
+            f'{path}: <{root.tag[:80]}> contains no images. Export it as "CVAT for images 1.1".'
         )
     return elements
 
@@ -106,7 +106,7 @@ def _read_shape(image: AnnotatedImage, shape: Element) -> tuple[int, int | None,
             left, top, columns, rows = map(int, numbers("left", "top", "width", "height"))
             mask = placed(decode_runs(shape.attrib["rle"], rows, columns), left, top, *size)
         case _:
-            raise UserError("is of an unknown kind; there are polygon, box, ellipse and mask")
+            raise UserError("unknown shape; expected polygon, box, ellipse or mask")
     group = int(shape.get("group_id", 0)) or None
     return int(shape.get("z_order", 0)), group, Segment(label, mask, is_box=kind == "box")
 
@@ -121,6 +121,6 @@ def decode_runs(text: str, height: int, width: int) -> np.ndarray:
     """
     lengths = [int(number) for number in text.split(",")]
     if min(lengths) < 0 or sum(lengths) != height * width:
-        raise UserError(f"a mask of {width}x{height} pixels has runs of {sum(lengths)}")
+        raise UserError(f"run lengths add up to {sum(lengths)}, expected {width}x{height} pixels")
     inside = np.arange(len(lengths)) % 2 == 1
     return np.repeat(inside, lengths).reshape(height, width)

@@ -79,13 +79,13 @@ def check_plan(sources: Mapping[str, AnnotationSource], plan: ImportPlan) -> Non
     if plan.split is not None and "val" in sources:
         raise UserError("Give --split or --val, not both.")
     if plan.split is not None and not 0 < plan.split < 1:
-        raise UserError(f"--split is {plan.split}: the share for training lies between 0 and 1.")
+        raise UserError(f"--split is {plan.split}; expected the training share, between 0 and 1.")
     if plan.polygons is not None and not ANNOTATION_FORMATS[plan.format].has_polygons:
-        raise UserError(f"--polygons does not apply to {plan.format}; leave it out.")
+        raise UserError(f"--polygons does not apply to {plan.format}. Remove it.")
     if {source.labels is not None for source in sources.values()} != {plan.label_space is not None}:
         raise UserError(
-            "Label PNGs (after the folder of images, for each of --train and --val) and "
-            "--label-classes, the file of their classes, belong together: give both or neither."
+            "Label PNGs need --label-classes (their class file), and --label-classes needs label "
+            "PNGs: give a folder of label PNGs after the images in --train and --val."
         )
     for source in sources.values():
         if source.labels is not None and not source.labels.is_dir():
@@ -109,7 +109,7 @@ def with_own_splits(
         splits = {"train": next(iter(splits.values()))}
     elif not splits or plan.split is not None:
         return sources
-    logger.info(f"{train.annotations}: its own splits are taken: {', '.join(splits)}.")
+    logger.info(f"{train.annotations}: using the splits of the annotations: {', '.join(splits)}.")
     return {
         split: replace(train, annotations=annotations, part=part, is_own=split != "train")
         for split, (annotations, part) in splits.items()
@@ -128,7 +128,7 @@ def read_sources(
         missing: the number of images left out of each split because their files are missing
     """
     faults: list[str] = []
-    found: dict[str, list[tuple[str, tuple[AnnotatedImage, Any]]]] = {}
+    entries: dict[str, list[tuple[str, tuple[AnnotatedImage, Any]]]] = {}
     missing, readers = {}, {}
     drafted: dict[str, ClassCount] = {}
     for split, source in sources.items():
@@ -138,24 +138,24 @@ def read_sources(
         annotations = read(source.annotations, source.images, **options)
         readers[split] = annotations.read
         with gathering(faults):
-            found[split] = annotations.found(skip_missing=plan.skip_missing)
-            if len(found[split]) < len(annotations.entries):
-                missing[split] = len(annotations.entries) - len(found[split])
-            for _, (draft, entry) in found[split]:
+            entries[split] = annotations.found(skip_missing=plan.skip_missing)
+            if len(entries[split]) < len(annotations.entries):
+                missing[split] = len(annotations.entries) - len(entries[split])
+            for _, (draft, entry) in entries[split]:
                 if annotations.drafts:
                     add_classes(drafted, replace(draft, segments=annotations.drafts(entry)))
     raise_if_any(faults)
-    for split in [s for s, listed in found.items() if not listed and sources[s].is_own]:
-        logger.warning(f"{sources[split].annotations}: {split} holds no image, and is left out.")
-        del found[split]
-    raise_if_any(list(_name_faults(sources, found)))
+    for split in [s for s, listed in entries.items() if not listed and sources[s].is_own]:
+        logger.warning(f"{sources[split].annotations}: left out {split}, which has no images.")
+        del entries[split]
+    raise_if_any(list(_name_faults(sources, entries)))
     has_faults = any(any(faults_of_class(name, [0, 0, 0])) for name in drafted)
     if not (has_faults or plan.label_space):  # label PNGs add classes
         # Ask for things and stuff now, not after minutes of reading masks.
         resolve_kinds(dict(sorted(drafted.items())), plan.kinds, None, plan.rest, plan.semantic)
     images: dict[str, list[AnnotatedImage]] = {}
     classes: dict[str, ClassCount] = {}
-    for split, listed in found.items():
+    for split, listed in entries.items():
         work = partial(_read, readers[split], sources[split], plan)
         images[split] = []
         for image in imap_with_progress(work, listed, f"read {split}", workers):
@@ -170,7 +170,7 @@ def read_sources(
         faults += [f"{place}: class {name!r}: {f}" for f in faults_of_class(name, [0, 0, 0])]
     raise_if_any(faults)
     if not classes:
-        raise UserError("No image has a segment. Export polygons or masks.")
+        raise UserError("No image has any segments. Export polygons or masks.")
     classes = dict(sorted(classes.items()))
     if plan.crowds is None and not plan.semantic:
         check_crowds(classes)
@@ -180,17 +180,17 @@ def read_sources(
 
 
 def _name_faults(
-    sources: Mapping[str, AnnotationSource], found: Mapping[str, list]
+    sources: Mapping[str, AnnotationSource], entries: Mapping[str, list]
 ) -> Iterator[str]:
     owners: dict[str, str] = {}
-    for split, listed in found.items():
+    for split, listed in entries.items():
         place, images = sources[split].annotations, [image for _, (image, _) in listed]
         for image in images:
             other = owners.setdefault(os.path.realpath(image.file), split)
             if other != split:
-                yield f"{image.file}: is in both {other} and {split}."
+                yield f"{image.file}: the image is in both {other} and {split}."
         if not images:
-            yield f"{place}: no image is annotated."
+            yield f"{place}: no image has annotations."
         for name, times in repeated(image.name for image in images):
             yield f"{place}: {times} images are named {name}."
 
@@ -210,21 +210,21 @@ def _read(
     read: Callable[[AnnotatedImage, Any], AnnotatedImage],
     source: AnnotationSource,
     plan: ImportPlan,
-    found: tuple[str, tuple[AnnotatedImage, Any]],
+    entry: tuple[str, tuple[AnnotatedImage, Any]],
 ) -> AnnotatedImage | list[str]:
-    def read_one(found: tuple[AnnotatedImage, Any]) -> AnnotatedImage:
-        image = read(*found)
+    def read_one(entry: tuple[AnnotatedImage, Any]) -> AnnotatedImage:
+        image = read(*entry)
         if source.labels and plan.label_space:
             image = above_labels(image, source.labels, plan.label_space)
         return image
 
     try:
-        (image,) = read_each([found], read_one)
+        (image,) = read_each([entry], read_one)
     except DataFaults as error:
         return error.faults
     # The format's void class and rest class are renamed unless the user lists them.
-    own, kinds = ANNOTATION_FORMATS[plan.format], plan.kinds or Kinds()
-    names = {own.void_class: VOID, own.rest_class: plan.rest or VOID}
+    format, kinds = ANNOTATION_FORMATS[plan.format], plan.kinds or Kinds()
+    names = {format.void_class: VOID, format.rest_class: plan.rest or VOID}
     for listed in (None, *kinds.classes, *kinds.ignore):
         names.pop(listed, None)
     segments = [
@@ -246,7 +246,7 @@ def split_images(images: Sequence[AnnotatedImage], share: float) -> dict[str, li
         share: share of the images for training.
     """
     if len(images) < 2:
-        raise UserError(f"--split {share}: there is only {len(images)} image to divide.")
+        raise UserError(f"--split {share}: at least 2 images are needed, found {len(images)}.")
 
     def shuffled(image: AnnotatedImage) -> str:
         # No new version of a library changes this hash, unlike random numbers. The 0 keeps the
@@ -265,8 +265,8 @@ def above_labels(image: AnnotatedImage, folder: Path, space: LabelSpace) -> Anno
     labels = read_labels(path, space.label_map)
     if labels.shape != (image.height, image.width):
         raise UserError(
-            f"{path}: the label PNG has {labels.shape[1]}x{labels.shape[0]} pixels, the image "
-            f"{image.width}x{image.height} (width x height)."
+            f"{path}: the label PNG has {labels.shape[1]}x{labels.shape[0]} pixels, but the image "
+            f"has {image.width}x{image.height} (width x height)."
         )
     numbers = labels.astype("int32") + 1
     numbers[numbers > len(space.classes)] = 0

@@ -44,14 +44,14 @@ IMPORT_RECORD, RECORD_FORMAT = "import.json", "ocr_panoptic.import"
 
 # Key of Counts -> its meaning in log messages.
 LOSSES = {
-    "crowds": "things are crowds, which are not trained on",
-    "cut": "segments are partly under others",
-    "hidden": "segments are completely under others and left out",
-    "empty": "segments have no pixel and are left out",
-    "boxes": "segments are boxes, drawn as filled rectangles; objects seldom fill their box",
-    "traced": "segments are polygons from pixel to pixel, as OpenCV's findContours traces masks; "
-    "drawn along the edges of pixels, they lose half a pixel all around. Give --polygons centres, "
-    "or --polygons edges if this is right",
+    "crowds": "things are crowds, which are not used for training",
+    "cut": "segments are partly covered by others",
+    "hidden": "segments are completely covered by others and left out",
+    "empty": "segments have no pixels and are left out",
+    "boxes": "segments are boxes, drawn as filled rectangles; few objects fill their box",
+    "traced": "segments are polygons through pixel centres, as OpenCV's findContours traces them; "
+    "drawn along pixel edges, they lose half a pixel on each side. Give --polygons centres, or "
+    "--polygons edges to keep the edges",
     "left out": "shapes have no area and are left out",
 }
 
@@ -82,12 +82,12 @@ def import_annotations(
     is_ours = (raw / IMPORT_RECORD).is_file()
     if not is_ours and (file.exists() or (raw.exists() and any(raw.iterdir()))):
         raise UserError(
-            f"{file if file.exists() else raw}: no import wrote it. Give another --name or "
-            "--output, or move it away."
+            f"{file if file.exists() else raw}: exists, but was not written by an import. Give "
+            "another --name or --output, or move it away."
         )
-    images, found, missing = read_sources(sources, plan, workers)
-    own = ANNOTATION_FORMATS[plan.format].kinds
-    kinds = resolve_kinds(found, plan.kinds, own, plan.rest, plan.semantic)
+    images, class_counts, missing = read_sources(sources, plan, workers)
+    fixed_kinds = ANNOTATION_FORMATS[plan.format].kinds
+    kinds = resolve_kinds(class_counts, plan.kinds, fixed_kinds, plan.rest, plan.semantic)
     check_classes(kinds, plan.semantic)
     output.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".import-", dir=output) as temporary:
@@ -99,8 +99,8 @@ def import_annotations(
         if not (plan.semantic or plan.rest):
             raise_if_any(
                 [
-                    f"{split}: no image shows any class, all pixels are void. Found: "
-                    f"{', '.join(found)}."
+                    f"{split}: all pixels are void, because no image shows a class that is used. "
+                    f"The annotations have {', '.join(class_counts)}."
                     for split, numbers in counts.items()
                     if numbers["segments"] == numbers.get("hidden", Counter())
                 ]
@@ -112,9 +112,9 @@ def import_annotations(
         file.unlink(missing_ok=True)  # no data file may exist while its folder is replaced
         shutil.rmtree(raw, ignore_errors=True)
         os.replace(new, raw)
-    log_kinds(kinds, found, plan)
+    log_kinds(kinds, class_counts, plan)
     for split, number in missing.items():
-        logger.warning(f"{split}: {number} images are missing and left out.")
+        logger.warning(f"{split}: left out {number} missing images.")
     for split, listed in images.items():
         log_losses(split, len(listed), counts[split], plan)
     if plan.semantic:
@@ -187,19 +187,19 @@ def _draw(
     return segments, painted.counts
 
 
-def log_kinds(kinds: Kinds, found: Mapping[str, ClassCount], plan: ImportPlan) -> None:
+def log_kinds(kinds: Kinds, class_counts: Mapping[str, ClassCount], plan: ImportPlan) -> None:
     for kind, names in (("Things", kinds.things), ("Stuff", kinds.stuff), ("Void", kinds.ignore)):
         logger.info(f"{kind}: {', '.join(names) or 'none'}")
-    folded = Counter(name.casefold() for name in found)
-    if alike := [name for name in found if folded[name.casefold()] > 1]:
-        logger.warning(f"Some classes differ only in the case of letters: {first_few(alike)}.")
-    absent = [name for name in kinds.classes if name not in found and name != plan.rest]
+    folded = Counter(name.casefold() for name in class_counts)
+    if alike := [name for name in class_counts if folded[name.casefold()] > 1]:
+        logger.warning(f"Some class names differ only in upper and lower case: {first_few(alike)}.")
+    absent = [name for name in kinds.classes if name not in class_counts and name != plan.rest]
     if absent:
-        logger.warning(f"No annotation has {first_few(absent)}.")
+        logger.warning(f"These classes have no annotations: {first_few(absent)}.")
     if not (kinds.stuff or plan.semantic):
         logger.warning(
-            "There is no class of stuff: pixels outside objects are void, which is neither trained "
-            "on nor evaluated. If they are background, give --rest background."
+            "There are no stuff classes, so pixels outside objects are void and are ignored in "
+            "training and evaluation. If they are background, give --rest background."
         )
 
 

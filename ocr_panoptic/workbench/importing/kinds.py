@@ -62,22 +62,23 @@ def read_kinds(path: Path) -> Kinds:
     """
     content = read_yaml(path)
     if not isinstance(content, dict):
-        raise UserError(f"{path}: expected things: and stuff:, each with a list of names.")
+        raise UserError(f"{path}: expected the keys things and stuff with lists of class names.")
     lists = [content.get(key) or [] for key in _KEYS[:3]]
     colors = content.get("colors") or {}
     if not all(isinstance(names, list) for names in lists) or not isinstance(colors, dict):
         raise UserError(
-            f"{path}: things, stuff and ignore must be lists of names, colors a mapping of names."
+            f"{path}: things, stuff and ignore must be lists of names, and colors a mapping from "
+            "names to [R, G, B]."
         )
     names = [name for listed in lists for name in listed]
     faults = [
-        f"unknown key {key!r}; there are {', '.join(_KEYS)}." for key in content if key not in _KEYS
+        f"unknown key {key!r}; expected {', '.join(_KEYS)}." for key in content if key not in _KEYS
     ]
     for name in names:
         color = colors.get(name, [0, 0, 0])
         faults += [f"class {name!r}: {fault}" for fault in faults_of_class(name, color)]
-    faults += [f"class {n!r} comes {times} times." for n, times in repeated(map(str, names))]
-    faults += [f"colors: {name!r} is in no list." for name in colors if name not in names]
+    faults += [f"class {n!r} is listed {times} times." for n, times in repeated(map(str, names))]
+    faults += [f"colors: class {name!r} is not listed." for name in colors if name not in names]
     raise_if_any([f"{path}: {fault}" for fault in faults])
     things, stuff, ignore = map(tuple, lists)
     return Kinds(things, stuff, ignore, {name: tuple(color) for name, color in colors.items()})
@@ -116,45 +117,45 @@ class ClassCount:
         return self.segments[True] + self.segments[None]
 
 
-def add_classes(found: dict[str, ClassCount], image: AnnotatedImage) -> None:
+def add_classes(counts: dict[str, ClassCount], image: AnnotatedImage) -> None:
     crowds: Counter[str] = Counter()
     for segment in image.segments:
         if segment.label == VOID:
             continue
-        count = found.setdefault(segment.label, ClassCount())
+        count = counts.setdefault(segment.label, ClassCount())
         count.segments[True if segment.is_crowd else segment.instance] += 1
         count.is_doubtful |= segment.is_doubtful
         crowds[segment.label] += segment.is_crowd
     for name, times in crowds.items():
-        found[name].images += 1
-        found[name].crowds += times
-        found[name].is_doubtful |= times > 1
+        counts[name].images += 1
+        counts[name].crowds += times
+        counts[name].is_doubtful |= times > 1
 
 
-def check_crowds(found: Mapping[str, ClassCount]) -> None:
+def check_crowds(counts: Mapping[str, ClassCount]) -> None:
     """Raise UserError if segments marked as crowds may be single objects."""
-    crowds = {name: count.crowds for name, count in found.items() if count.crowds}
+    crowds = {name: count.crowds for name, count in counts.items() if count.crowds}
     if any(
-        found[name].is_doubtful or times == found[name].objects for name, times in crowds.items()
+        counts[name].is_doubtful or times == counts[name].objects for name, times in crowds.items()
     ):
         raise UserError(
-            f"{sum(crowds.values())} of {sum(count.objects for count in found.values())} objects "
+            f"{sum(crowds.values())} of {sum(count.objects for count in counts.values())} objects "
             f"are marked as crowds (iscrowd 1): {first_few([*crowds])}. CVAT and Datumaro mark "
-            "each mask so, V7 and supervision objects with holes or in several parts. Give "
-            "--crowds objects if each is an object, --crowds groups if each is a group of objects "
-            "that are not told apart."
+            "every mask, V7 and supervision mark objects with holes or several parts. Give "
+            "--crowds objects if each is a single object, or --crowds groups if each is a group "
+            "of objects without individual masks."
         )
 
 
 def resolve_kinds(
-    found: Mapping[str, ClassCount],
+    counts: Mapping[str, ClassCount],
     given: Kinds | None,
     default: Kinds | None,
     rest: str | None,
     semantic: bool = False,
 ) -> Kinds:
     """
-    Decide which of the classes in ``found`` are things, stuff or void.
+    Decide which of the classes in ``counts`` are things, stuff or void.
 
     If neither ``given`` nor ``default`` is used, a class with objects is a thing, and a class with
     only regions is stuff; in a semantic data set, all classes are stuff.
@@ -167,61 +168,61 @@ def resolve_kinds(
     if given is not None and given.others_are_stuff:
         raise_if_any(
             [
-                f"--things {name}: the annotations have no such class, but {first_few([*found])}. "
-                f"Name a class or a YAML file.{did_you_mean(name, found)}"
+                f"--things {name}: the annotations have no class with this name. They have "
+                f"{first_few([*counts])}. Give a class or a YAML file.{did_you_mean(name, counts)}"
                 for name in given.things
-                if found and name not in found  # some formats know no classes before reading
+                if counts and name not in counts  # some formats know no classes before reading
             ]
         )
-        kinds = Kinds(given.things, tuple(n for n in found if n not in (*given.things, rest)))
+        kinds = Kinds(given.things, tuple(n for n in counts if n not in (*given.things, rest)))
     elif given is not None:
         listed = (*given.classes, *given.ignore)
         raise_if_any(
             [
                 f"class {name!r} ({sum(count.segments.values())} segments in {count.images} "
-                f"images) is in none of the lists of --things: add it to things, stuff or ignore."
-                f"{did_you_mean(name, [n for n in listed if n not in found])}"
-                for name, count in found.items()
+                "images) is missing from the --things file. Add it to things, stuff or "
+                f"ignore.{did_you_mean(name, [n for n in listed if n not in counts])}"
+                for name, count in counts.items()
                 if name not in (*listed, rest)
             ]
         )
         kinds = given
-    elif default is not None and found.keys() <= {*default.classes, *default.ignore}:
+    elif default is not None and counts.keys() <= {*default.classes, *default.ignore}:
         kinds = default
     elif semantic:
-        kinds = Kinds(stuff=tuple(name for name in found if name != rest))
+        kinds = Kinds(stuff=tuple(name for name in counts if name != rest))
     else:
-        kind_of = {name: count.kind for name, count in found.items()}
+        kind_of = {name: count.kind for name, count in counts.items()}
         if rest in kind_of:
             kind_of[rest] = "stuff"
         if None in kind_of.values():
-            raise UserError(_unknown_kinds(found, rest))
+            raise UserError(_unknown_kinds(counts, rest))
         things = tuple(name for name, kind in kind_of.items() if kind == "thing")
         kinds = Kinds(things, tuple(name for name in kind_of if name not in things))
     if rest is None or rest in kinds.stuff:
         return kinds
     if rest in (*kinds.things, *kinds.ignore):
-        raise UserError(f"--rest {rest}: is not a class of stuff. Name another class.")
+        raise UserError(f"--rest {rest}: this class is not stuff. Give another class.")
     return Kinds(kinds.things, (*kinds.stuff, rest), kinds.ignore, kinds.colors)
 
 
-def _unknown_kinds(found: Mapping[str, ClassCount], rest: str | None) -> str:
+def _unknown_kinds(counts: Mapping[str, ClassCount], rest: str | None) -> str:
     rows = [
         f"  {name}: {sum(count.segments.values())} segments in {count.images} images"
-        + (f", the annotations say {count.kind}" if count.kind else "")
-        for name, count in found.items()
+        + (f", {count.kind} in the annotations" if count.kind else "")
+        for name, count in counts.items()
     ]
-    stuff = [name for name, count in found.items() if count.kind == "stuff"]
+    stuff = [name for name, count in counts.items() if count.kind == "stuff"]
     stuff += [rest] if rest and rest not in stuff else []
-    content = {"things": [n for n in found if n not in stuff], "stuff": stuff, "ignore": []}
+    content = {"things": [n for n in counts if n not in stuff], "stuff": stuff, "ignore": []}
     text = yaml.safe_dump(
         content, default_flow_style=None, sort_keys=False, width=90, allow_unicode=True
     )
     return (
-        "The annotations do not say which of their classes are things (objects to count) and "
-        "which are stuff (regions). They have:\n" + "\n".join(rows) + "\nName the things, and all "
-        "others are stuff: --things CLASS ... Or write a file such as this, move classes to stuff "
-        "or ignore (void) if they belong there, and give it as --things:\n"
+        "The annotations do not say which classes are things (objects to count) and which are "
+        "stuff (regions). The classes are:\n" + "\n".join(rows) + "\nList the things with --things "
+        "CLASS ..., and all other classes become stuff. Or save a file such as this, move classes "
+        "to stuff or ignore (void) as needed, and give it as --things FILE:\n"
         + textwrap.indent(text.rstrip(), "  ")
     )
 
@@ -229,12 +230,12 @@ def _unknown_kinds(found: Mapping[str, ClassCount], rest: str | None) -> str:
 def check_classes(kinds: Kinds, semantic: bool) -> None:
     """Raise UserError if a data set has too few or too many classes."""
     if not kinds.classes:
-        raise UserError("There is no class: all are ignored, or no image has a segment.")
+        raise UserError("No classes are left: all are ignored, or no image has segments.")
     if semantic and len(kinds.classes) == 1:
-        raise UserError(f"{kinds.classes[0]!r} is the only class. Give --rest background.")
+        raise UserError(f"{kinds.classes[0]!r} is the only class. Add one: --rest background.")
     if not semantic and not kinds.things:
-        raise UserError("No class is a thing. List things in --things, or give --semantic.")
+        raise UserError("No class is a thing. Give things with --things, or give --semantic.")
     # A panoptic data set's label PNGs have an additional label for all things.
     count = len(kinds.classes) if semantic else len(kinds.stuff) + 1
     if count > VOID_LABEL:
-        raise UserError(f"There are {count} labels; label PNGs hold at most {VOID_LABEL}.")
+        raise UserError(f"There are {count} labels, but label PNGs hold at most {VOID_LABEL}.")

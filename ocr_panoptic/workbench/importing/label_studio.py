@@ -54,13 +54,13 @@ def read_label_studio(source: Path, images: Path | None) -> Annotations:
     For local files, ``images`` is the root of Label Studio's local files or a folder below it. For
     uploads, ``images`` is the project's upload folder or a folder with the original files.
     """
-    folder = require_images(images, f"{source}")
+    folder = require_images(images, source)
     tasks = read_export(source)
     if not isinstance(tasks, list) or not all(
         isinstance(task, dict) and {"data", "annotations"} <= task.keys() for task in tasks
     ):
-        fault = f"{source}: is not a list of tasks with data and annotations. Export as "
-        raise unreadable(source, tasks, f'{fault}"JSON", not as "JSON-MIN".')
+        fault = f"{source}: not a list of tasks with data and annotations. In Label Studio, "
+        raise unreadable(source, tasks, f'{fault}export "JSON", not "JSON-MIN".')
     chosen = []  # (place, (task, annotation to read)) of each image
     several = 0  # number of tasks with several annotations
     for task in tasks:
@@ -70,13 +70,13 @@ def read_label_studio(source: Path, images: Path | None) -> Annotations:
             chosen.append((f"{source}: task {task.get('id')}", (task, max(annotations, key=_rank))))
     if len(chosen) < len(tasks):
         logger.warning(
-            f"{source}: {len(tasks) - len(chosen)} of {len(tasks)} tasks are left out: they have "
-            "no annotation that was not cancelled"
+            f"{source}: left out {len(tasks) - len(chosen)} of {len(tasks)} tasks, which have no "
+            "annotations or only cancelled annotations"
         )
     if several:
         logger.warning(
-            f"{source}: {several} tasks have several annotations; the ground truth is read or, "
-            "without one, the last changed"
+            f"{source}: {several} tasks have several annotations; the ground truth is used or, if "
+            "it is missing, the latest annotation"
         )
     return Annotations(chosen, partial(_find_image, folder), _read_task)
 
@@ -91,7 +91,7 @@ def _find_image(folder: Path, chosen: tuple[dict, dict]) -> AnnotatedImage:
     texts = [value for value in data.values() if isinstance(value, str)]
     paths = [path for path in map(image_path, texts) if path]
     if len(paths) != 1:
-        raise UserError(f"expected data with one image, found {printable(paths or sorted(data))}")
+        raise UserError(f"expected one image in data, found {printable(paths or sorted(data))}")
     parts = paths[0].split("/")
     names = ["/".join(parts[first:]) for first in range(len(parts))]
     return image_file(folder, [*names, *names_of_upload(parts[-1])])
@@ -144,17 +144,17 @@ def _segment(image: AnnotatedImage, results: list[dict]) -> Segment:
         region |= result
         value |= result["value"]
     if region.get("item_index"):
-        raise UserError("is of the second or a later image of its task; a task must have one")
+        raise UserError("belongs to a later image of its task; a task must have only one image")
     types = {result["type"] for result in results}
     kinds = {kind.removesuffix("labels") for kind in types} - {""}
     if len(kinds) != 1 or not kinds <= {*_SHAPES}:
         raise UserError(
-            f"is a {' and '.join(sorted(types))}, not a known shape; there are "
-            f"{', '.join(_SHAPES)}, and each with labels"
+            f"unknown shape {' and '.join(sorted(types))}; expected {', '.join(_SHAPES)}, with "
+            "labels"
         )
     labels = {name for key, names in value.items() if key.endswith("labels") for name in names}
     if len(labels) != 1:
-        raise UserError(f"must have one label, found {sorted(labels) or 'none'}")
+        raise UserError(f"expected one label, found {sorted(labels) or 'none'}")
     check_size(image, region.get("original_height"), region.get("original_width"))
     (kind,) = kinds
     mask = _mask(kind, value, image.height, image.width)
@@ -168,7 +168,7 @@ def _mask(kind: str, value: dict[str, Any], height: int, width: int) -> dict:
     match kind:
         case "polygon":
             if value.get("closed") is False:
-                raise UserError("the polygon is not closed: finish or delete it")
+                raise UserError("the polygon is not closed; finish or delete it")
             points = [(x * width / 100, y * height / 100) for x, y in value["points"]]
             return mask_of_polygons([points], height, width)
         case "rectangle":
@@ -205,14 +205,14 @@ def decode_brush(code: list[int], height: int, width: int) -> np.ndarray:
         nonlocal place
         place += size
         if place > len(bits):
-            raise UserError("rle ends too early")
+            raise UserError("the rle is truncated")
         return int(bits[place - size : place], 2)
 
     count, value_bits = take(32), take(5) + 1
     if count != height * width * 4 or value_bits != 8:
         raise UserError(
-            f"rle has {count} values of {value_bits} bits, expected {height * width * 4} of 8 for "
-            f"{width}x{height} pixels"
+            f"the rle has {count} values of {value_bits} bits, expected {height * width * 4} "
+            f"values of 8 bits for {width}x{height} pixels"
         )
     sizes = [take(4) + 1 for _ in range(4)]
     values = bytearray()
@@ -224,5 +224,5 @@ def decode_brush(code: list[int], height: int, width: int) -> np.ndarray:
         else:
             values += take(8 * length).to_bytes(length, "big")
     if len(values) > count:
-        raise UserError(f"rle has more than its {count} values")
+        raise UserError(f"the rle has more than {count} values")
     return np.frombuffer(values, np.uint8).reshape(height, width, 4)[..., 3] > 0

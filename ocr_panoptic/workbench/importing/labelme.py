@@ -32,7 +32,7 @@ _WITHOUT_AREA = ("point", "points", "line", "linestrip")
 def read_labelme(source: Path, images: Path | None) -> Annotations:
     """Return the annotated images of LabelMe files; warn about other JSON files."""
     files = files_below(source, (".json",))
-    folder = require_images(images or source, str(source))
+    folder = require_images(images or source, source)
     contents = read_each(((str(path), path) for path in files), read_export)
     entries, strange = [], []
     for path, content in zip(files, contents, strict=True):
@@ -42,12 +42,12 @@ def read_labelme(source: Path, images: Path | None) -> Annotations:
         else:
             strange.append(str(path.relative_to(source)))
     if not entries:
-        fault = f"{path}: is not a LabelMe file: it has no imagePath or no shapes."
+        fault = f'{path}: not a LabelMe file: "imagePath" or "shapes" is missing.'
         raise unreadable(path, content, fault)
     if strange:
         logger.warning(
-            f"{source}: {len(strange)} of {len(files)} JSON files are not LabelMe files and left "
-            f"out: {first_few(strange)}"
+            f"{source}: left out {len(strange)} of {len(files)} JSON files that are not LabelMe "
+            f"files: {first_few(strange)}"
         )
 
     def find(entry: tuple[Path, dict]) -> AnnotatedImage:
@@ -85,14 +85,14 @@ def _kind(shape: dict) -> str:
 def _part(image: AnnotatedImage, shape: dict) -> tuple[int | None, Segment]:
     kind, label, size = _kind(shape), shape.get("label"), (image.height, image.width)
     if label in (None, ""):
-        raise UserError("has no label")
+        raise UserError("the label is missing")
     if kind not in _FEWEST:
-        raise UserError(f"is of an unknown kind {kind!r}; there are {', '.join(_FEWEST)}")
+        raise UserError(f"unknown shape_type {kind!r}; expected one of {', '.join(_FEWEST)}")
     points = check_points(shape["points"], *size)
     if kind in ("polygon", "oriented_rectangle") or (kind == "rectangle" and len(points) == 4):
         mask = drawn("polygon", points, *size)
     elif len(points) != 2:
-        raise UserError(f"must have two points, found {len(points)}")
+        raise UserError(f"expected two points, found {len(points)}")
     elif kind == "rectangle":
         mask = drawn("rectangle", np.sort(points, axis=0), *size)
     elif kind == "circle":

@@ -60,7 +60,7 @@ def read_masks(source: Path, images: Path | None = None) -> Annotations:
     if surplus and any(mask.stem.endswith("_cp_masks") for mask in masks):
         masks = [mask for mask in masks if not _CELLPOSE.search(mask.name)]
         some = first_few(surplus)
-        logger.warning(f"{source}: {len(surplus)} by-products of Cellpose are left out: {some}")
+        logger.warning(f"{source}: left out {len(surplus)} by-products of Cellpose: {some}")
     by_stem = defaultdict(list)
     for photo in photos:
         by_stem[photo.stem].append(photo)
@@ -74,23 +74,23 @@ def read_masks(source: Path, images: Path | None = None) -> Annotations:
             continue
         # Several images may have this name: the mask belongs to the image that shares most folders.
         shared = {photo: len({*mask.parts} & {*photo.parts[:-1]}) for photo in by_stem[stem]}
-        found = [photo for photo, number in shared.items() if number == max(shared.values())]
-        if len(found) > 1:
-            some = first_few([str(photo.relative_to(folder)) for photo in found])
-            faults.append(f"{mask}: is it of {some}? The folders do not tell.")
+        owners = [photo for photo, number in shared.items() if number == max(shared.values())]
+        if len(owners) > 1:
+            some = first_few([str(photo.relative_to(folder)) for photo in owners])
+            faults.append(f"{mask}: several images match: {some}. Use the same subfolders.")
         else:
-            owned[found[0]].append((mask, _label(path, stem)))
+            owned[owners[0]].append((mask, _label(path, stem)))
     raise_if_any(faults)
     if not owned:
         raise UserError(
-            f"{source}: none of {len(masks)} masks has the name of an image in {folder}: masks lie "
-            "in a folder with the name of their image, or begin or end with that name. If both "
-            "have equal names, give two folders: MASKS IMAGES."
+            f"{source}: none of {len(masks)} masks matches an image in {folder}. A mask must be "
+            "in a folder with the name of its image, or its name must begin or end with that "
+            "name. If masks and images have the same names, give two folders: MASKS IMAGES."
         )
     without = [str(photo.relative_to(folder)) for photo in photos if photo not in owned]
-    for what, names in (("masks have no image", lost), ("images have no mask", without)):
+    for what, names in (("masks without an image", lost), ("images without a mask", without)):
         if names:
-            logger.warning(f"{source}: {len(names)} {what}, and are left out: {first_few(names)}")
+            logger.warning(f"{source}: left out {len(names)} {what}: {first_few(names)}")
     labels = {label for listed in owned.values() for _, label in listed}
     return Annotations(
         [(str(photo), (photo, owned[photo])) for photo in sorted(owned)],
@@ -140,8 +140,8 @@ def _owner(mask: Path, stems: Collection[str]) -> str | None:
         if part in stems:
             return part
     separators = [*re.finditer(r"[\W_]", mask.stem)]
-    starts = [mask.stem[: found.start()] for found in reversed(separators)]
-    ends = [mask.stem[found.end() :] for found in separators]
+    starts = [mask.stem[: match.start()] for match in reversed(separators)]
+    ends = [mask.stem[match.end() :] for match in separators]
     return next((part for part in starts + ends if part in stems), None)
 
 
@@ -164,15 +164,15 @@ def _numbers_or_mask(path: Path) -> np.ndarray:
     if path.suffix.lower() not in LOSSY_SUFFIXES:
         if colours := colours_of(path):
             raise UserError(
-                f"has the colours {first_few([str([*colour]) for colour in colours])}. If they are "
-                "classes, no import is needed: a data file names the color of each class. If they "
-                "are objects, export their numbers, or a mask for each."
+                f"has the colours {first_few([str([*colour]) for colour in colours])}. If they "
+                "are classes, no import is needed: list the color of each class in a data file. "
+                "If they are objects, export their numbers, or a mask for each."
             )
         image = load_labels(path, "mask")
         if black := palette_entries(image).get((0, 0, 0)):
             raise UserError(
-                f"has a palette with black at number {black} and another colour at 0: which one is "
-                "the background? Save it without a palette, with 0 for the background."
+                f"its palette has black at index {black} and another colour at index 0, so the "
+                "background is unclear. Save it without a palette, with 0 for the background."
             )
         numbers = decoded_labels(image, path, None)[0]
         if not (numbers == 255).any() or _are_numbers(numbers):
@@ -197,8 +197,8 @@ def _are_numbers(values: np.ndarray) -> bool:
 def _read(
     image: AnnotatedImage, entry: tuple[Path, list[tuple[Path, str]]], instance: bool | None
 ) -> AnnotatedImage:
-    def segments(found: tuple[Path, str]) -> list[Segment]:
-        path, label = found
+    def segments(entry: tuple[Path, str]) -> list[Segment]:
+        path, label = entry
         values = _numbers_or_mask(path)
         check_size(image, *values.shape)
         return [Segment(label, mask, instance) for _, mask in masks_of_map(values)]

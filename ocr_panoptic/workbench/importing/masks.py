@@ -40,8 +40,8 @@ def placed(part: np.ndarray, left: int, top: int, height: int, width: int) -> di
     rows, columns = part.shape
     if left < 0 or top < 0 or left + columns > width or top + rows > height:
         raise UserError(
-            f"a mask of {columns}x{rows} pixels at x {left}, y {top} does not lie in the image of "
-            f"{width}x{height}"
+            f"a mask of {columns}x{rows} pixels at x {left}, y {top} extends beyond the image of "
+            f"{width}x{height} pixels"
         )
     mask = placed_run_lengths(part, (top, left), (height, width))
     return {**mask, "counts": mask["counts"].encode("ascii")}
@@ -62,8 +62,8 @@ def corners_of(numbers: Sequence[float]) -> np.ndarray:
     """Convert a list x, y, x, y, ... to points [N, 2]; raise UserError for an odd length."""
     if len(numbers) % 2:
         raise UserError(
-            f"has {len(numbers)} coordinates, expected x and y of each corner, without confidence "
-            "or key points"
+            f"found {len(numbers)} coordinates, expected x and y of each corner, without "
+            "confidence or key points"
         )
     return np.reshape(numbers, (-1, 2))
 
@@ -75,22 +75,22 @@ def check_points(points: object, height: int, width: int) -> np.ndarray:
     Raise UserError if a point is invalid or far outside the image.
     """
     try:
-        found = np.array(points, np.float64)
+        array = np.array(points, np.float64)
     except (ValueError, TypeError, OverflowError):
-        found = np.full(1, np.nan)
-    if not found.size:
+        array = np.full(1, np.nan)
+    if not array.size:
         return np.empty((0, 2))
-    if found.ndim != 2 or found.shape[1] != 2 or not np.isfinite(found).all():
-        raise UserError("a polygon must be a list of points, each two numbers")
+    if array.ndim != 2 or array.shape[1] != 2 or not np.isfinite(array).all():
+        raise UserError("a polygon must be a list of points with two numbers each")
     reach = max(height, width)
-    outside = (found < -reach).any(1) | (found > (width + reach, height + reach)).any(1)
+    outside = (array < -reach).any(1) | (array > (width + reach, height + reach)).any(1)
     if outside.any():
-        x, y = found[outside][0]
+        x, y = array[outside][0]
         raise UserError(
-            f"the point ({x:g}, {y:g}) of a polygon lies far outside of the image of "
-            f"{width}x{height} pixels. Do its coordinates belong to another size?"
+            f"the point ({x:g}, {y:g}) of a polygon is far outside the image of {width}x{height} "
+            "pixels. Are its coordinates for another image size?"
         )
-    return found
+    return array
 
 
 def is_box(corners: np.ndarray) -> bool:
@@ -214,15 +214,15 @@ def ellipse(
 def mask_of_rle(rle: dict, height: int, width: int) -> dict:
     """Check a COCO RLE, compressed or uncompressed, and return the compressed mask."""
     if rle.get("size") != [height, width]:
-        raise UserError(f"the RLE has size {rle.get('size')!s:.40}, the image {[height, width]}")
+        raise UserError(f"the RLE has size {rle.get('size')!s:.40}, expected {[height, width]}")
     counts = rle["counts"]
     if isinstance(counts, str):
         counts = _decompressed(counts.encode("ascii")).tolist()
     # If an RLE is too short, pycocotools returns uninitialised memory, and merging never ends.
     if sum(counts) != height * width or min(counts) < 0:
         raise UserError(
-            "the counts of an RLE must not be negative and must add up to the number of pixels, "
-            f"{height * width}; they add up to {sum(counts)}"
+            f"the counts of an RLE must be non-negative and add up to {height * width} pixels, "
+            f"found {sum(counts)}"
         )
     return mask_util.frPyObjects({"size": [height, width], "counts": counts}, height, width)
 
@@ -256,7 +256,7 @@ def read_base64_png(text: str, height: int, width: int) -> np.ndarray:
     pixels = read_png(base64.b64decode(text))
     if pixels.shape[:2] != (height, width):
         raise UserError(
-            f"the mask must be a PNG of {width}x{height} pixels, found "
+            f"expected a mask PNG of {width}x{height} pixels, found "
             f"{pixels.shape[1]}x{pixels.shape[0]}"
         )
     return pixels

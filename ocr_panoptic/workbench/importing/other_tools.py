@@ -8,7 +8,7 @@ from typing import Any
 from ocr_panoptic.errors import NoDataFile, UserError
 from ocr_panoptic.formats.files import printable, read_json
 
-_COCO = "Export COCO with segmentations, or convert it to COCO, and give --from coco"
+_COCO = "Export COCO with segmentations, or convert the file to COCO, and give --from coco"
 
 # Keys of the content or of its first entry -> the tool, and what to do.
 _EXPORTS: tuple[tuple[set[str], str, str], ...] = (
@@ -21,15 +21,15 @@ _EXPORTS: tuple[tuple[set[str], str, str], ...] = (
     ({"objects", "size", "tags"}, "Supervisely", "Give the project's folder to --from supervisely"),
     ({"item", "annotations"}, "V7 (Darwin)", _COCO),
     ({"dataset", "image", "annotations"}, "V7 (Darwin)", _COCO),
-    ({"features"}, "GeoJSON, as of QuPath", "Export label images, and give --from masks"),
-    ({"geometry"}, "GeoJSON, as of QuPath", "Export label images, and give --from masks"),
+    ({"features"}, "QuPath (GeoJSON)", "Export label images, and give --from masks"),
+    ({"geometry"}, "QuPath (GeoJSON)", "Export label images, and give --from masks"),
     ({"data_row"}, "Labelbox", _COCO),
     ({"Labeled Data"}, "Labelbox", _COCO),
-    ({"source-ref"}, "SageMaker Ground Truth", "Name its label PNGs as labels in a data file"),
+    ({"source-ref"}, "SageMaker Ground Truth", "Give its label PNGs in a data file"),
     ({"data_units"}, "Encord", _COCO),
     ({"externalId"}, "Kili", _COCO),
     ({"metadata", "instances"}, "SuperAnnotate", _COCO),
-    ({"dataset", "name"}, "Segments.ai", 'Export "coco-panoptic", and name it in a data file'),
+    ({"dataset", "name"}, "Segments.ai", 'Export "coco-panoptic", and use it in a data file'),
     ({"itemMetadata"}, "Dataloop", _COCO),
     ({"export_format_version"}, "Hasty", _COCO),
     ({"items", "categories"}, "Datumaro", "Convert it to coco_instances, and give --from coco"),
@@ -37,9 +37,9 @@ _EXPORTS: tuple[tuple[set[str], str, str], ...] = (
     ({"frames"}, "Scalabel or BDD100K", _COCO),
     ({"name", "labels"}, "Scalabel or BDD100K", _COCO),
     ({"task_id", "response"}, "Scale", _COCO),
-    ({"image", "annotations"}, "Create ML", f"It has boxes only. {_COCO}"),
+    ({"image", "annotations"}, "Create ML", f"It has only boxes. {_COCO}"),
     ({"type", "task"}, "Ultralytics", "Export YOLO, and give its data.yaml to --from yolo-seg"),
-    ({"image_id", "category_id"}, "COCO's results", 'Make it the "annotations" of a COCO JSON'),
+    ({"image_id", "category_id"}, "pycocotools", 'Use it as the "annotations" of a COCO JSON'),
 )
 
 
@@ -59,7 +59,7 @@ def unreadable(path: Path, content: object, fault: str) -> UserError:
     keys, keys_of_first = _keys(content)
     for needed, tool, advice in _EXPORTS:
         if needed <= keys | keys_of_first:
-            return UserError(f"{path}: is an export of {tool}. {advice} (docs/imports.md).")
+            return UserError(f"{path}: this is an export from {tool}. {advice} (docs/imports.md).")
     return UserError(fault)
 
 
@@ -71,7 +71,7 @@ def not_a_data_file(error: NoDataFile) -> UserError:
     if isinstance(content, dict) and {"images", "annotations", "categories"} <= keys:
         if "segments_info" in _keys(content["annotations"])[1]:
             return UserError(
-                f"{printable(path)}: is a panoptic JSON. A data file names it, as "
+                f"{printable(path)}: this is a panoptic JSON. Name it in a data file, as "
                 "datasets/README.md shows: panoptic: {train: {images: FOLDER, annotations: "
                 f"{path.name}, segments: FOLDER}}}}"
             )
@@ -80,7 +80,7 @@ def not_a_data_file(error: NoDataFile) -> UserError:
         format = "yolo-seg"
     if format:
         return UserError(
-            f"{printable(path)}: holds annotations. Import them with ocr-panoptic import --from "
+            f"{printable(path)}: this file holds annotations. Import them with ocr-panoptic import --from "
             f"{format} --name NAME --train ... (docs/imports.md), and name the file that it writes."
         )
     return unreadable(path, content, str(error))

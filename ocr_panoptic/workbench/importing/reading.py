@@ -71,13 +71,13 @@ class Annotations:
             faults += missing
             if found:
                 number = f"{len(missing)} of {len(self.entries)} images"
-                faults.append(f"{number} are missing; --missing skip leaves them out.")
+                faults.append(f"{number} are missing. To leave them out, give --missing skip.")
         raise_if_any(faults)
         if moved := [image for _, (image, _) in found if image.written is not None]:
-            shown = [f"{image.name} for {image.written}" for image in moved[:3]]
+            shown = [f"{image.name} instead of {image.written}" for image in moved[:3]]
             logger.warning(
-                f"{len(moved)} of {len(found)} images were found under other paths than in the "
-                f"annotations: {first_few(shown)}. Are these the right images?"
+                f"{len(moved)} of {len(found)} images are not at their annotated paths, but were "
+                f"found at other paths: {first_few(shown)}. Check that they are the right images."
             )
         return found
 
@@ -142,10 +142,10 @@ def _moved(folder: Path, names: Sequence[str]) -> str:
     for tail in ends:
         end = _folded(f"/{tail}")
         listed = _files_by_name(folder).get(end.rpartition("/")[2], ())
-        found = [file for file in listed if _folded(f"/{file}").endswith(end)]
-        if len(found) == 1:
-            return found[0]
-        several = f" {len(found)} files match: {first_few(found)}." if found else several
+        matches = [file for file in listed if _folded(f"/{file}").endswith(end)]
+        if len(matches) == 1:
+            return matches[0]
+        several = f" {len(matches)} files match: {first_few(matches)}." if matches else several
     for fault in file_name_faults(names[0]):
         raise UserError(fault)
     raise MissingImage(
@@ -166,11 +166,11 @@ def _folded(name: str) -> str:
 @functools.cache
 def _files_by_name(folder: Path) -> dict[str, list[str]]:
     """Return the relative paths of all files below a folder, keyed by case-folded file name."""
-    found = defaultdict(list)
+    files = defaultdict(list)
     for root, _, names in os.walk(folder, onerror=raise_error):
         for name in sorted(names):
-            found[_folded(name)].append(Path(root, name).relative_to(folder).as_posix())
-    return found
+            files[_folded(name)].append(Path(root, name).relative_to(folder).as_posix())
+    return files
 
 
 def names_of_upload(name: str) -> list[str]:
@@ -191,9 +191,9 @@ def check_size(image: AnnotatedImage, height: Any, width: Any) -> None:
     rows, columns = float(height or 0), float(width or 0)
     if rows and columns and (rows, columns) != (image.height, image.width):
         raise UserError(
-            f"has {printable(width)}x{printable(height)} pixels, the image "
-            f"{printable(image.file)} {image.width}x{image.height} (width x height)"
-            f"{header_size(image.file).note}"
+            f"the annotation is for {printable(width)}x{printable(height)} pixels, but the image "
+            f"{printable(image.file)} has {image.width}x{image.height} (width x "
+            f"height){header_size(image.file).note}"
         )
 
 
@@ -202,15 +202,15 @@ def files_below(folder: Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> lis
     if not folder.is_dir():
         raise MissingFileError(f"{folder}: folder not found.")
     ends = tuple(suffix.lower() for suffix in suffixes)
-    found = [
+    files = [
         Path(root, name)
         for root, _, names in os.walk(folder, onerror=raise_error)
         for name in names
         if not name.startswith(".") and name.lower().endswith(ends)
     ]
-    if not found:
-        raise UserError(f"{folder}: no file that ends in {', '.join(suffixes)}.")
-    return sorted(found)
+    if not files:
+        raise UserError(f"{folder}: no files that end in {', '.join(suffixes)}.")
+    return sorted(files)
 
 
 def read_lines(path: Path) -> list[str]:
@@ -222,13 +222,13 @@ def read_lines(path: Path) -> list[str]:
 def read_object(path: Path) -> dict:
     content = read_json(path)
     if not isinstance(content, dict):
-        raise UserError(f"{path}: is not a JSON object.")
+        raise UserError(f"{path}: expected a JSON object.")
     return content
 
 
-def require_images(images: Path | None, what: str) -> Path:
+def require_images(images: Path | None, source: Path) -> Path:
     if images is None:
-        raise UserError(f"{what} does not say where the images lie: give their folder after it.")
+        raise UserError(f"{source}: the folder of images is missing. Give it after this path.")
     if not images.is_dir():
         raise MissingFileError(f"{images}: folder of images not found.")
     return images

@@ -27,15 +27,15 @@ _ONLY = "object"  # the class of regions without attributes
 
 def read_via(source: Path, images: Path | None, polygons: str = EDGES) -> Annotations:
     """Return the annotated images of a VIA JSON."""
-    folder = require_images(images, f"{source}: a JSON of VIA")
+    folder = require_images(images, source)
     content = read_export(source)
     project = content.get(_PROJECT, content) if isinstance(content, dict) else {}
     entries = [*project.values()]
     if not entries or not all(
         isinstance(e, dict) and {"filename", "regions"} <= {*e} for e in entries
     ):
-        fault = "is not a JSON of VIA 1 or 2, in which each image has a filename and regions"
-        hint = 'Export "as JSON", or "as COCO" for --from coco'
+        fault = "not a VIA 1 or 2 JSON, in which each image has filename and regions"
+        hint = 'In VIA, export "as JSON", or export "as COCO" and give --from coco'
         raise unreadable(source, content, f"{source}: {fault}. {hint}.")
     key = _class_attribute(source, [r for entry in entries for r in _regions(entry)])
     return Annotations(
@@ -57,8 +57,8 @@ def _class_attribute(source: Path, regions: Sequence[dict]) -> str | None:
     chosen = usual if len(usual) == 1 else [*counts]
     if len(chosen) > 1:
         raise UserError(
-            f"{source}: which attribute is the class: {', '.join(sorted(counts))}? Rename it to "
-            "label in VIA."
+            f"{source}: it is unclear which attribute is the class: {', '.join(sorted(counts))}. "
+            "In VIA, rename the class attribute to label."
         )
     return chosen[0] if chosen else None
 
@@ -77,7 +77,7 @@ def _segment(region: dict, image: AnnotatedImage, key: str | None, polygons: str
     if isinstance(value, Mapping):  # the attribute has check boxes
         value = next((name for name, is_set in value.items() if is_set), None)
     if not value:
-        raise UserError(f"has no {key}, which is the class")
+        raise UserError(f"the class attribute {key} is not set")
     shape, size = region["shape_attributes"], (image.height, image.width)
     match kind := shape["name"]:
         case "polygon":
@@ -91,5 +91,5 @@ def _segment(region: dict, image: AnnotatedImage, key: str | None, polygons: str
             turned = degrees(shape.get("theta", 0))
             mask = ellipse((shape["cx"], shape["cy"]), radii, *size, turned)
         case _:
-            raise UserError(f"is a {kind}; there are polygon, rect, circle and ellipse")
+            raise UserError(f"unknown shape {kind}; expected polygon, rect, circle or ellipse")
     return Segment(str(value), mask, is_box=kind == "rect")

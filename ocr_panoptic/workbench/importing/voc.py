@@ -61,10 +61,10 @@ def read_voc(source: Path, images: Path | None = None) -> Annotations:
     else:
         folder, classes = source, source / _CLASSES
         if not classes.is_dir():
-            raise MissingFileError(f"{classes}: not found. Give the folder that holds {_CLASSES}.")
+            raise MissingFileError(f"{classes}: not found. Give the folder that contains it.")
         files = files_below(classes, (".png",))
         names = [file.relative_to(classes).with_suffix("").as_posix() for file in files]
-    folder_of_images = require_images(images or folder / _IMAGES, str(source))
+    folder_of_images = require_images(images or folder / _IMAGES, source)
     by_index, by_color = _labels(folder / LABEL_MAP)
     return Annotations(
         [(str(folder / _CLASSES / f"{name}.png"), name) for name in names],
@@ -89,7 +89,7 @@ def _read_image(
         objects, objects_in_color = _values(folder / OBJECTS / f"{name}.png", in_colors=False)
         void = _VOID_COLOR if objects_in_color else _VOID
         if objects.shape != classes.shape:
-            raise UserError(f"{folder / OBJECTS / name}.png: has another size than {path}.")
+            raise UserError(f"{folder / OBJECTS / name}.png: the size differs from {path}.")
     # Each pair of class and object is looked up once, not for every pixel.
     runs = SegmentRuns(classes << 24 | objects)
     pairs = [(value >> 24, value & 0xFFFFFF) for value in runs.ids.tolist()]
@@ -97,8 +97,9 @@ def _read_image(
         shown = [[v & 255, v >> 8 & 255, v >> 16] if is_color else v for v in unknown[:5]]
         where = folder / LABEL_MAP if has_map else "VOC 2012"
         raise UserError(
-            f"unknown {'colours' if is_color else 'labels'}, not a class of {where}: {shown}, on "
-            f"{np.isin(classes, unknown).sum()} pixels. Name each in a {LABEL_MAP}: name:R,G,B::"
+            f"the {'colours' if is_color else 'labels'} {shown} "
+            f"({np.isin(classes, unknown).sum()} pixels) belong to no class of {where}. Add a "
+            f"line for each to a {LABEL_MAP}: name:R,G,B::"
         )
     masks = defaultdict(list)
     for value, (label, number) in zip(runs.ids.tolist(), pairs, strict=True):
@@ -115,7 +116,7 @@ def _read_image(
 
 def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
     """Return a PNG's labels or packed RGB colours, int64 [H, W], and whether they are colours."""
-    picture = load_labels(path, "PNG of VOC")
+    picture = load_labels(path, "VOC PNG")
     # ``in_colors`` matters only for palette PNGs, whose indices are labels otherwise. In a palette
     # that a program has sorted, VOC's colours tell the labels.
     entries = palette_entries(picture)
@@ -124,7 +125,7 @@ def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
     if picture.mode in ("RGB", "RGBA") or (picture.mode == "P" and in_colors):
         return rgb2id(np.asarray(picture.convert("RGB"))).astype(np.int64), True
     if picture.mode not in ("P", "L", "1") and not picture.mode.startswith("I"):
-        raise UserError(f"{path}: expected a palette, one channel or RGB, found {picture.mode!r}.")
+        raise UserError(f"{path}: expected a palette, grey or RGB PNG, found {picture.mode!r}.")
     return np.asarray(picture).astype(np.int64), False
 
 
@@ -144,9 +145,7 @@ def _labels(path: Path) -> tuple[dict[int, str], dict[int, str]]:
             message = f"{path}: expected name:R,G,B:parts:actions, found {printable(line)}."
             raise UserError(message) from None
         if (number := int.from_bytes((red, green, blue), "little")) in colors:
-            raise UserError(
-                f"{path}: {printable(name)}: the colour {red, green, blue} comes twice."
-            )
+            raise UserError(f"{path}: {printable(name)}: colour {red, green, blue} is used twice.")
         # "" stands for background.
         names[len(names)] = colors[number] = "" if name == BACKGROUND else name
     return names, colors

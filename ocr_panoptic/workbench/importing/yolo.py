@@ -52,10 +52,10 @@ def read_yolo(
     if isinstance(names, list):
         names = dict(enumerate(names))
     if not isinstance(names, dict) or not names:
-        raise UserError(f"{source}: expected names: with a list of class names.")
+        raise UserError(f'{source}: expected the key "names" with a list of class names.')
     names = {number: str(name) for number, name in names.items()}
     for name, times in repeated(names.values()):
-        raise UserError(f"{source}: the class {printable(name)} comes {times} times.")
+        raise UserError(f"{source}: the class {printable(name)} is listed {times} times.")
     places = [images] if images else []
     for split, listed in {} if images else _places(content, source).items():
         places += listed if part in (None, split) else []
@@ -75,10 +75,10 @@ def read_yolo(
 
 
 def _read(source: Path) -> tuple[Path, dict]:
-    if source.is_dir() and len(found := sorted(source.glob("*.y*ml"))) == 1:
-        source = found[0]
+    if source.is_dir() and len(files := sorted(source.glob("*.y*ml"))) == 1:
+        source = files[0]
     if not source.is_file():
-        raise MissingFileError(f"{source}: not found, or a folder. Give YOLO's data.yaml.")
+        raise MissingFileError(f"{source}: file not found. Give YOLO's data.yaml.")
     content = read_yaml(source)
     return source, content if isinstance(content, dict) else {}
 
@@ -106,18 +106,18 @@ def _places(content: dict, source: Path) -> dict[str, list[Path]]:
                 place = next((p for p in tried if p.is_dir() or _is_list(p)), None)
                 if place is None and split != "test":
                     raise UserError(
-                        f"{source}: {key}: {printable(entry)} is not a folder or list ({LIST}). "
-                        f"{fix}"
+                        f"{source}: {key}: {printable(entry)} is neither a folder nor a list "
+                        f"({LIST}). {fix}"
                     )
                 if place and not place.resolve().is_relative_to(source.parent.resolve()):
                     raise UserError(
-                        f"{source}: {key}: {printable(entry)} leads out of the folder of "
+                        f"{source}: {key}: {printable(entry)} is outside the folder of "
                         f"{source.name}. {fix}"
                     )
                 if place:
                     places.setdefault(split, []).append(place)
     if not places:
-        raise UserError(f"{source}: names no folder of images (train, val, valid, test). {fix}")
+        raise UserError(f"{source}: lists no image folders (train, val, valid, test). {fix}")
     return places
 
 
@@ -141,18 +141,18 @@ def _images_of(place: Path) -> list[Path]:
                 raise_if_any([f"{place}: {fault}" for fault in file_name_faults(name)])
             files.append(found or place.parent / name)
         if not files:
-            raise UserError(f"{place}: names no image.")
+            raise UserError(f"{place}: the list of images is empty.")
     else:
         files = files_below(place)
     without = sum(not _labels_path(file).exists() for file in files)
     if without == len(files):
         raise UserError(
             f"{place}: none of the {without} images has a text file in "
-            f"{_labels_path(files[0]).parent}. "
-            "Give folders of images that have text files after data.yaml."
+            f"{_labels_path(files[0]).parent}. After data.yaml, give image folders that have text "
+            "files."
         )
     if without:
-        logger.info(f"{place}: {without} of {len(files)} images have no text file, so no objects.")
+        logger.info(f"{place}: {without} of {len(files)} images have no text file and no objects.")
     return files
 
 
@@ -171,7 +171,7 @@ def _warn_of_lost_labels(place: Path, files: Sequence[Path]) -> None:
     lost = [file for file in found if file not in owned and file.name != "classes.txt"]
     if lost:
         names = first_few([str(file.relative_to(labels)) for file in lost])
-        logger.warning(f"{labels}: {len(lost)} text files have no image: {names}")
+        logger.warning(f"{labels}: {len(lost)} text files have no matching image: {names}")
 
 
 def _read_image(
@@ -180,9 +180,7 @@ def _read_image(
     def segment(words: list[str]) -> Segment:
         number = int(word) if (word := words[0].removesuffix(".0")).isdecimal() else -1
         if number not in names:
-            raise UserError(
-                f"the class {printable(words[0])[:100]} is not in the names of data.yaml"
-            )
+            raise UserError(f"the class {printable(words[0])[:100]} is not in names in data.yaml")
         corners = corners_of([float(word) for word in words[1:]]) * (image.width, image.height)
         mask = mask_of_polygons([corners], image.height, image.width, polygons)
         traced = not polygons and is_traced(corners)

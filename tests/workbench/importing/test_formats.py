@@ -59,7 +59,7 @@ def test_missing_images(tmp_path, format, write):
     second.unlink()
     sources = {"train": AnnotationSource(*written)}
     *faults, hint = faults_of(import_annotations, "x", sources, ImportPlan(format, KINDS), tmp_path)
-    assert len(faults) == 1 and hint.startswith("1 of 2 images are missing; --missing skip")
+    assert len(faults) == 1 and hint.startswith("1 of 2 images are missing. To leave them out")
     kinds = Kinds(("car",), ("sky", "sofa"))
     plan, output = ImportPlan(format, kinds, skip_missing=True), tmp_path / "out"
     import_annotations("x", sources, plan, output, 1)
@@ -77,7 +77,7 @@ def test_images_of_another_size(tmp_path, format, write):
     draw_images(tmp_path, SIZE[::-1])
     faults = faults_of(read, format, write(tmp_path, SCENES))
     assert len(faults) >= 2
-    assert all("40x24 pixels, the image" in f and "24x40 (width" in f for f in faults)
+    assert all("40x24 pixels, but the image" in f and "24x40 (width" in f for f in faults)
 
 
 @pytest.mark.parametrize("outside", ["../a.png", "{}/a.png"])

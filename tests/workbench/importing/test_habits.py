@@ -84,9 +84,9 @@ def test_ids_of_via_are_texts_and_ids_of_pandas_are_floats(load, number):
 
 
 def test_annotations_of_other_images_are_left_out(load, caplog):
-    with pytest.raises(ValueError, match="No image has a segment"):
+    with pytest.raises(ValueError, match="No image has any segments"):
         load(dogs(as_supervision(SIMPLE) | {"image_id": 7}))
-    assert '1 of 1 annotations are left out: their image_id is not in "images"' in caplog.text
+    assert 'left out 1 of 1 annotations whose image_id is not in "images"' in caplog.text
 
 
 @pytest.mark.parametrize("shape", [PARTS, RING], ids=["parts", "hole"])
@@ -104,7 +104,7 @@ def test_centres_of_pixels(load, caplog):
     content = dogs(as_supervision(SIMPLE), info="Exported from roboflow.com")
     (region,) = load(content)
     assert region.pixels.sum() == 8 * 6 and SIMPLE.sum() == 9 * 7
-    assert "is an export of Roboflow" in caplog.text and "--polygons centres" in caplog.text
+    assert "exported by Roboflow" in caplog.text and "--polygons centres" in caplog.text
     caplog.clear()
     (region,) = load(content, polygons="centres")
     assert np.array_equal(region.pixels, SIMPLE) and "roboflow" not in caplog.text.lower()
@@ -118,7 +118,7 @@ def test_other_crowds_are_accepted(load, caplog, tmp_path):
     assert "crowd" not in caplog.text
     found = load(dogs(several, as_supervision(PARTS)))
     assert sorted(region.is_crowd for region in found) == [False, True]
-    assert "train: 1 things are crowds, which are not trained on: dog (1)" in caplog.text
+    assert "train: 1 things are crowds, which are not used for training: dog (1)" in caplog.text
     counts = json.loads((tmp_path / "scenes/raw/import.json").read_text())["counts"]["train"]
     assert (counts["things"], counts["crowds"]) == ({"dog": 2}, {"dog": 1})
     with pytest.raises(ValueError, match="1 of 2 objects are marked as crowds"):
@@ -176,7 +176,7 @@ def test_roboflows_splits_are_used(tmp_path, caplog):
     plan, out = ImportPlan("coco", KINDS, polygons="centres"), tmp_path / "out"
     with caplog.at_level(logging.INFO):
         file = import_annotations("dogs", {"train": AnnotationSource(source)}, plan, out)
-    assert "its own splits are taken: train, val, test" in caplog.text
+    assert "using the splits of the annotations: train, val, test" in caplog.text
     found = maps_of(file)
     expected = {"train": ["train"], "val": ["valid"], "test": ["test"]}
     assert {split: list(maps) for split, maps in found.items()} == expected
@@ -203,7 +203,7 @@ def test_an_empty_split_of_roboflow_is_left_out(tmp_path, caplog, format):
     train = AnnotationSource(source / "data.yaml" if format == "yolo-seg" else source)
     found = maps_of(import_annotations("dogs", {"train": train}, plan, tmp_path / "out"))
     assert [*found] == ["train"] and len(found["train"]) == 1
-    assert "val holds no image, and is left out" in caplog.text
+    assert "left out val, which has no images" in caplog.text
 
 
 @pytest.mark.parametrize("semantic", [False, True])
@@ -283,5 +283,5 @@ def test_cvats_xml_with_another_name(tmp_path, images):
     found = run_import(tmp_path, AnnotationSource(tmp_path), ImportPlan("cvat", KINDS))
     assert [region.label for region in found["a"]] == ["dog"]
     (tmp_path / "task_8.xml").touch()
-    with pytest.raises(FileNotFoundError, match=r"annotations.xml: not found. Name the XML"):
+    with pytest.raises(FileNotFoundError, match=r"annotations.xml: file not found. Give the XML"):
         run_import(tmp_path, AnnotationSource(tmp_path), ImportPlan("cvat", KINDS))

@@ -10,7 +10,7 @@ from ocr_panoptic.errors import UserError
     ("content", "message"),
     [
         ("{images: [], annotations: 1, categories: []}", "import --from coco"),
-        ("{images: [], annotations: [{segments_info: 0}], categories: []}", "is a panoptic JSON"),
+        ("{images: [], annotations: [{segments_info: 0}], categories: []}", "this is a panoptic"),
         ("{names: [a], nc: 1, train: x, val: y}", "--from yolo-seg"),
         ("{imagePath: a.png, shapes: []}", "LabelMe. Give its folder to --from labelme"),
         ("[{id: 1, data: {}, annotations: []}]", "--from label-studio"),

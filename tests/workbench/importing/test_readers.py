@@ -65,7 +65,7 @@ def test_yolo_layouts(tmp_path, caplog):
     with caplog.at_level(logging.INFO):
         found = read("yolo-seg", yolo / "data.yaml", yolo / "images")
     assert [len(image.segments) for image in found] == [0, 3, 5]
-    assert "1 text files have no image: lost.txt" in caplog.text
+    assert "1 text files have no matching image: lost.txt" in caplog.text
     assert "1 of 3 images have no text file" in caplog.text
     for split in ("train", "valid"):
         for kind in ("images", "labels"):
@@ -129,7 +129,7 @@ def test_faults_of_voc(tmp_path):
     with pytest.raises(DataFaults, match=r"SegmentationObject/train_00002.png: .*not found"):
         read("voc", voc, IMAGES)
     (voc / "labelmap.txt").write_text("background:0,0,0::\nball:128,0,0::\n")
-    with pytest.raises(DataFaults, match="SegmentationClass/train_00000.png: unknown colours"):
+    with pytest.raises(DataFaults, match="Class/train_00000.png: the colours .* belong to no"):
         read("voc", voc, IMAGES)
     for text in ("a:1,2::", "a:1,2,x::", "a:1,2,256::", "a:1,2,3::\nb:1,2,3::"):
         message = "b: the colour .* twice" if "b" in text else "expected name:R,G,B"
@@ -153,7 +153,7 @@ def test_sizes_before_rotation(tmp_path):
     exif[ExifTags.Base.Orientation] = 6
     shutil.copytree(IMAGES, tmp_path / "turned")
     Image.new("RGB", (64, 32)).save(tmp_path / "turned/train_00000.jpg", exif=exif)
-    with pytest.raises(DataFaults, match="32x64 .width x height. once turned as its EXIF orien"):
+    with pytest.raises(DataFaults, match="32x64 .width x height. after rotation by its EXIF or"):
         read("voc", FIXTURES / "voc", tmp_path / "turned")
 
 
@@ -233,7 +233,7 @@ def test_cityscapes_pngs_with_other_ids(tmp_path):
     labels = np.full((64, 64), 23, np.uint16)
     labels[3] = 34007
     Image.fromarray(labels).save(tmp_path / "train_00000_instanceIds.png")
-    with pytest.raises(DataFaults, match="the id 34007 is not a label id of Cityscapes"):
+    with pytest.raises(DataFaults, match="34007 is not a Cityscapes label id"):
         read("cityscapes", tmp_path, IMAGES)
 
 
@@ -470,13 +470,13 @@ def test_label_studio_skips_tasks_without_annotation(folder, caplog):
     predicted = task(image="none.png", predictions=[{"id": 3, "result": [square()]}])
     with caplog.at_level(logging.WARNING):
         assert label_studio(folder, empty, cancelled, predicted).segments == []
-    assert "2 of 3 tasks are left out" in caplog.text
+    assert "left out 2 of 3 tasks" in caplog.text
 
 
 @pytest.mark.parametrize(
     "reference, name",
     [
-        ("/data/local-files/?d=x/%2e%2e/b.png", "must lie inside the given folder"),
+        ("/data/local-files/?d=x/%2e%2e/b.png", "must be a relative path inside the given folder"),
         ("/data/local-files/?d=city/a%20b.jpg", "city/a b.jpg"),
         ("http://localhost:8080/data/local-files/?d=city/a.jpg", "city/a.jpg"),
         ("/data/local-files/?d=x/y/a.png", "y/a.png"),
@@ -485,10 +485,10 @@ def test_label_studio_skips_tasks_without_annotation(folder, caplog):
         ("/data/upload/7/a1b2c3d4-a.png", "7/a1b2c3d4-a.png"),
         ("https://example.org/x/a.JPEG?token=1", "x/a.JPEG"),
         ("s3://bucket/x/a.png", "x/a.png"),
-        ("a text.", "one image, found .'image'."),
+        ("a text.", "one image in data, found .'image'."),
         ("https://example.org/page.html", "one image"),
         ("http://[broken/a.png", "one image"),
-        (["a.png"], "one image, found .'image'."),
+        (["a.png"], "one image in data, found .'image'."),
     ],
 )
 def test_label_studio_finds_the_image(folder, reference, name):
@@ -502,5 +502,5 @@ def test_label_studio_finds_the_image(folder, reference, name):
 
 
 def test_label_studio_tasks_with_two_images(folder):
-    with pytest.raises(DataFaults, match="export.json: task 5: expected data with one image"):
+    with pytest.raises(DataFaults, match="export.json: task 5: expected one image"):
         label_studio(folder, task({"id": 1, "result": []}) | {"data": {"a": "a.png", "b": "a.png"}})

@@ -116,7 +116,7 @@ def test_polygons():
 @pytest.mark.parametrize(
     "points, message",
     [
-        ([[1, 1], [1e9, 1], [1, 1]], r"point \(1e\+09, 1\) .* far outside of the image of 6x5"),
+        ([[1, 1], [1e9, 1], [1, 1]], r"point \(1e\+09, 1\) .* far outside the image of 6x5"),
         ([[1, 1], [-7, 1], [1, 1]], "far outside"),
         ([[1, float("nan")], [1, 1], [2, 2]], "two numbers"),
         (None, "two numbers"),
@@ -211,11 +211,11 @@ def test_a_brush_written_by_label_studios_sdk():
     "code, reason",
     [
         ([0, 256], "range"),
-        ([], "ends too early"),
-        (bits((12, 32), *HEADER[1:]), "12 values of 8 bits, expected 8 of 8"),
+        ([], "is truncated"),
+        (bits((12, 32), *HEADER[1:]), "12 values of 8 bits, expected 8 values of 8"),
         (bits(HEADER[0], (15, 5), *HEADER[2:]), "8 values of 16 bits"),
-        (bits(*HEADER, (1, 1), (3, 2), (15, 4), (0, 8)), "more than its 8 values"),
-        (bits(*HEADER, (0, 1), (2, 2), (7, 3), (1, 8), (1, 8)), "ends too early"),
+        (bits(*HEADER, (1, 1), (3, 2), (15, 4), (0, 8)), "more than 8 values"),
+        (bits(*HEADER, (0, 1), (2, 2), (7, 3), (1, 8), (1, 8)), "is truncated"),
     ],
 )
 def test_faulty_brushes(code, reason):

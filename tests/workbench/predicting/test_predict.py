@@ -183,7 +183,7 @@ def test_a_repeated_call_adds_missing_files(kind, model_of, call, images, tmp_pa
     (out / f"confidence/{d}.png").write_bytes(b"")
     again(d)
     (out / f"coco/{a}.json").write_text("{")
-    with pytest.raises(ValueError, match=f"{a}.json: is not JSON"):
+    with pytest.raises(ValueError, match=f"{a}.json: not valid JSON"):
         call(model, folder, "--overlays")
     (out / f"coco/{a}.json").unlink()
     os.utime(folder / f"{c}.jpg", (2**33, 2**33))
@@ -293,7 +293,7 @@ def test_a_video_that_is_cut_off(model_of, call, tmp_path, caplog, codec):
     assert call(model_of("semantic"), video, "--overlays") == 1
     done = len(list((out / "labels").iterdir()))
     assert 0 < done < 20
-    assert f"{video}: ends after {done} of its 20 frames" in caplog.text
+    assert f"{video}: the video ends after {done} of 20 frames" in caplog.text
     assert cv2.VideoCapture(str(out / "overlays.mp4")).get(cv2.CAP_PROP_FRAME_COUNT) == done
 
 
