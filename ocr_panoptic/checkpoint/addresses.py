@@ -35,9 +35,9 @@ class PackageHandler(PathHandler):
         files = sorted(f for folder in folders for f in folder.rglob("*") if f.suffix in SUFFIXES)
         if len(files) != 1:
             raise MissingFileError(
-                f"The package of the weights {path} has {len(files)} files of weights "
-                f"(*{', *'.join(SUFFIXES)}) in {', '.join(map(str, folders))}; expected one. Set "
-                "MODEL.WEIGHTS to the path of a file."
+                f"The Python package of {path} has {len(files)} weights files "
+                f"(*{', *'.join(SUFFIXES)}) in {', '.join(map(str, folders))}; expected exactly "
+                "one. Set MODEL.WEIGHTS to the path of a weights file."
             )
         return str(files[0])
 
@@ -57,8 +57,8 @@ class TimmHandler(PathHandler):
         if published is None or not published.has_weights:
             hint = did_you_mean(name, timm.list_pretrained())
             raise MissingFileError(
-                f"timm has no weights {path}. Names are like {TIMM}convnext_tiny.fb_in1k; choose "
-                f"one of timm.list_pretrained().{hint}"
+                f"timm has no weights with the name {path}. Choose a name that "
+                f"timm.list_pretrained() lists, such as {TIMM}convnext_tiny.fb_in1k.{hint}"
             )
         hub, file = published.hf_hub_id, published.hf_hub_filename or HUB_FILE
         source = f"https://huggingface.co/{hub}/resolve/main/{file}" if hub else published.url
@@ -67,8 +67,8 @@ class TimmHandler(PathHandler):
         except Exception as e:  # from huggingface_hub, httpx, urllib ...
             raise MissingFileError(
                 f"The weights {path} could not be downloaded ({type(e).__name__}). Check the "
-                f"network, or download {source} elsewhere and set MODEL.WEIGHTS to that file; "
-                "keep the name of the weights in the name of the file or its folder."
+                f"network, or download {source} on another machine and set MODEL.WEIGHTS to that "
+                "file. The name of the file or of its folder must contain the name of the weights."
             ) from e
 
 

@@ -58,8 +58,8 @@ class SafeCheckpointer(DetectionCheckpointer):
     ):
         if "://" in save_dir:  # only a local file can be replaced in one step
             raise UserError(
-                f"The folder for checkpoints is {save_dir}; expected a folder of this machine. "
-                "Set OUTPUT_DIR to one, and copy the checkpoints afterwards."
+                f"The folder for checkpoints is {save_dir}; expected a folder on this machine. "
+                "Set OUTPUT_DIR to a local folder, and copy the checkpoints afterwards."
             )
         super().__init__(model, save_dir, **checkpointables)
         self.trust_pickle = trust_pickle
@@ -99,7 +99,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         # Detectron2's functions change their arguments.
         rest = {**content, "model": copy.copy(matched.weights)}
         fit = Fit(self.model.state_dict(), self._load_model(rest))
-        logger.debug("Not filled, not used:%s", fit.listing(lines=10**6) or " none")
+        logger.debug("Missing or unused tensors:%s", fit.listing(lines=10**6) or " none")
         check_fit(fit, path, self.demands, is_renamed=matched.is_renamed)
         check_finite(self.model.state_dict(), path)
         self.loaded = Loaded(path, fit, matched.record, matched.kept, matched.new)
@@ -111,7 +111,7 @@ class SafeCheckpointer(DetectionCheckpointer):
     def summary(self) -> str:
         """Describe how the loaded file fits the model, with a table if the file lacks tensors."""
         if self.loaded is None:
-            return "No weights are loaded: the model is random"
+            return "No weights are loaded; the model starts from random weights"
         return self.loaded.summary()
 
     def save(self, name: str, *, tag: bool = True, keep: int = 0, **kwargs: Any) -> None:
@@ -137,9 +137,9 @@ class SafeCheckpointer(DetectionCheckpointer):
             if tag:
                 self.tag_last_checkpoint(path.name)
         except (OSError, RuntimeError) as e:  # PyTorch's writer raises RuntimeError on a full disk
-            why = e if isinstance(e, OSError) else f"the disk is full or gone: {e}"
+            why = e if isinstance(e, OSError) else f"the disk is full or disconnected: {e}"
             raise OSError(
-                f"The checkpoint {path} could not be written ({why}). The last whole one is "
+                f"The checkpoint {path} could not be written ({why}). Last complete checkpoint: "
                 f"{last_checkpoint(self.save_dir) or 'none'}. Free disk space or make the folder "
                 "writable, then continue with --resume."
             ) from e
@@ -190,8 +190,8 @@ def last_checkpoint(folder: str | os.PathLike) -> str:
     newest = newest_whole(folder)
     if named or newest:
         logger.warning(
-            f"{tag} names {named!r}, which is not a whole checkpoint; the newest whole one is "
-            f"{newest or 'none'}"
+            f"{tag} names {named!r}, which is not a complete checkpoint. The newest complete "
+            f"checkpoint is used instead: {newest or 'none exists'}"
         )
     return newest
 

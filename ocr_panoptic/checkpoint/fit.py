@@ -28,9 +28,9 @@ class Fit:
     """
 
     def __init__(self, names: Iterable[str], incompatible: _IncompatibleKeys):
-        why = dict.fromkeys(incompatible.missing_keys, "missing in the file")
-        for name, found, own in incompatible.incorrect_shapes:
-            why[name] = f"{found} in the file, {own} in the model"
+        why = dict.fromkeys(incompatible.missing_keys, "missing from the file")
+        for name, in_file, in_model in incompatible.incorrect_shapes:
+            why[name] = f"{in_file} in the file, {in_model} in the model"
         self.names = [name for name in names if not name.endswith(OPTIONAL)]
         self.faults = {name: why[name] for name in self.names if name in why}
         self.unused = [n for n in incompatible.unexpected_keys if not n.endswith(OPTIONAL)]

@@ -99,17 +99,17 @@ def adapt_input_channels(weights: Mapping[str, Any], model: nn.Module) -> Mappin
         for name, shape in shapes.items()
         if name.startswith("backbone.") and len(shape) == 4 and shape[1] == channels
     }
-    found = {
+    adapted = {
         name: adapt_input_conv(channels, torch.as_tensor(value))
         for name, value in weights.items()
         if len(shape := tuple(getattr(value, "shape", ()))) == 4
         and (shape[0] in wanted and shape[1] == 3 and shapes.get(name) != shape)
     }
-    if found:
+    if adapted:
         logging.getLogger(__name__).warning(
-            "%s: made for images of 3 channels, adapted to %d", ", ".join(found), channels
+            "%s: weights for 3 image channels, adapted to %d", ", ".join(adapted), channels
         )
-    return {**weights, **found} if found else weights
+    return {**weights, **adapted} if adapted else weights
 
 
 def timm_record(network: str, file: str) -> Mapping[str, Any] | None:

@@ -55,8 +55,8 @@ class Loaded(NamedTuple):
             text += f"; {len(fit.unused)} tensors of the file are not used"
         if self.new:
             text += (
-                f"\nclasses   {', '.join(self.kept) or 'none'} keep their rows of the "
-                f"classifiers; {', '.join(self.new)} start anew"
+                f"\nclasses   classifier rows loaded for {', '.join(self.kept) or 'no class'}; "
+                f"new rows for {', '.join(self.new)}"
             )
         return f"{text}\n{fit.table()}" if fit.faults else text
 
@@ -92,9 +92,9 @@ def refuse_unconverted(weights: Mapping[str, Any], file: str) -> None:
     """Refuse the OCR weights of other code bases, which have other names and other conventions."""
     if any("object_context_block" in name for name in weights):
         raise UserError(
-            f"The weights {file} are OCR weights of another code base, and a model here expects "
-            "other names: name the model (`ocr-panoptic models` lists the names), or convert the "
-            "file with ocr-panoptic convert; see docs/checkpoints.md."
+            f"The weights {file} come from another OCR code base, with different tensor names. "
+            "Use the name of the model (`ocr-panoptic models` lists them), or convert the file "
+            "with ocr-panoptic convert (see docs/checkpoints.md)."
         )
 
 
@@ -104,17 +104,17 @@ def check_fit(fit: Fit, file: str, demands: Demands, *, is_renamed: bool) -> Non
         raise UserError(
             f"The weights {file} do not fit the model: {len(fit.faults)} of "
             f"{len(fit.names)} tensors are missing or have another shape.{fit.listing()}\n"
-            "Use the config that the weights were trained with, or train with this config from "
-            "them first (ocr-panoptic train, MODEL.WEIGHTS)."
+            "Use the config that the weights were trained with, or first train with this config, "
+            "starting from these weights (ocr-panoptic train, MODEL.WEIGHTS)."
         )
     # ImageNet weights of the same network fill the whole backbone.
     expected = 1.0 if is_renamed and demands.min_share else demands.min_share
     if (share := fit.backbone_share(statistics=is_renamed)) < expected:
         raise UserError(
-            f"The weights {file} are of another model: they fill "
-            f"{share:.1%} of the backbone, expected at least {expected:.0%}."
-            f"\n{fit.table()}\nUse weights of this backbone (MODEL.BACKBONE, MODEL.RESNETS, "
-            "MODEL.TIMM), or set MODEL.WEIGHTS_MIN_SHARE 0 to start from them all the same."
+            f"The weights {file} belong to another model: they fill "
+            f"{share:.1%} of the backbone; expected at least {expected:.0%}."
+            f"\n{fit.table()}\nUse weights for this backbone (MODEL.BACKBONE, MODEL.RESNETS, "
+            "MODEL.TIMM), or set MODEL.WEIGHTS_MIN_SHARE 0 to use these weights anyway."
         )
 
 
@@ -122,7 +122,7 @@ def check_finite(tensors: Mapping[str, Tensor], file: str) -> None:
     """Refuse weights with NaN or infinite values, since such a network's output is useless."""
     if what := not_finite(tensors):
         raise UserError(
-            f"The weights {file} are broken: {what}. Take an earlier checkpoint of the run, or "
+            f"The weights {file} are broken: {what}. Use an earlier checkpoint of the run, or "
             "download or convert the file again."
         )
 
@@ -134,5 +134,5 @@ def not_finite(tensors: Mapping[str, Tensor]) -> str:
     if not broken:
         return ""
     name, count = next(iter(broken.items()))
-    others = f", and {len(broken) - 1} other tensors have some" if len(broken) > 1 else ""
+    others = f"; {len(broken) - 1} more tensor(s) have NaN or infinity" if len(broken) > 1 else ""
     return f"{count:,} values of {name} are NaN or infinite{others}"

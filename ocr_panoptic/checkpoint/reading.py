@@ -56,8 +56,8 @@ def has_heuristics(path: str) -> bool:
     query = urlparse(path).query
     if query not in ("", HEURISTICS):
         raise UserError(
-            f"The weights {path} have the query ?{query}; only ?{HEURISTICS} has a meaning. "
-            "Download or rename the file, and set MODEL.WEIGHTS to a path without it."
+            f"The weights {path} have the query ?{query}; only ?{HEURISTICS} is supported. "
+            "Download or rename the file, and set MODEL.WEIGHTS to a path without a query."
         )
     return bool(query)
 
@@ -87,8 +87,8 @@ def fetch_weights(path: str, manager: Any = PathManager) -> str:
             place = Path(get_cache_dir(), urlparse(url).path.lstrip("/"))
             raise OSError(
                 f"The weights {path} could not be downloaded ({e}). Check the address and the "
-                f"network, or download {url} elsewhere and put it at {place}, or set MODEL.WEIGHTS "
-                "to that file."
+                f"network, or download {url} on another machine. Then copy the file to {place}, or "
+                "set MODEL.WEIGHTS to it."
             ) from e
         finally:
             socket.setdefaulttimeout(waiting)
@@ -112,7 +112,7 @@ def read_checkpoint(
     """
     data = _read(filename, trust_pickle, mmap)
     if not isinstance(data, Mapping):
-        raise _damaged(filename, f"it holds a {type(data).__name__}, not named tensors")
+        raise _damaged(filename, f"it contains a {type(data).__name__} instead of named tensors")
     if filename.endswith(".pkl") and not {"model", "__author__"} <= data.keys():
         # ImageNet weights of the Caffe2 era; detection models have "blobs".
         blobs = data.get("blobs", data)
@@ -140,18 +140,18 @@ def read_checkpoint(
         settings = record.get("settings")
     if record is not None and not isinstance(settings, Mapping):
         raise UserError(
-            f"{filename}: its record of where the weights come from cannot be read; convert the "
-            "original file again (ocr-panoptic convert)."
+            f"{filename}: the record of the weights' origin cannot be read. Convert the original "
+            "file again (ocr-panoptic convert)."
         )
     weights = checkpoint["model"]
     if not isinstance(weights, Mapping) or not weights:
-        raise _damaged(filename, "without named tensors")
+        raise _damaged(filename, "it contains no named tensors")
     for name, value in weights.items():
         if not isinstance(name, str) or not isinstance(value, Tensor | np.ndarray | np.generic):
             raise UserError(
-                f"{filename} holds more than named tensors: {printable(name)} is a "
-                f"{type(value).__name__}. Give only the mapping of names to tensors, or put it at "
-                '"model" or "state_dict" beside the rest.'
+                f"{filename} contains more than named tensors: {printable(name)} is a "
+                f"{type(value).__name__}. Save only the mapping of names to tensors, or save it "
+                'under the key "model" or "state_dict".'
             )
     return checkpoint
 
@@ -185,13 +185,13 @@ def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
         ) from e
 
 
-def _damaged(file: str, found: str) -> UserError:
+def _damaged(file: str, reason: str) -> UserError:
     with open(file, "rb") as f:
         if f.read(200).lstrip().startswith(b"<"):
-            found = "a web page, not weights"
-    if "weights only load failed" in found.lower():  # torch advises users to trust it
-        found = "no tensors of torch.save"
+            reason = "it is a web page"
+    if "weights only load failed" in reason.lower():  # torch advises users to trust it
+        reason = "it was not written by torch.save"
     return UserError(
         f"{file} is not a checkpoint or is incomplete ({os.path.getsize(file)} bytes, "
-        f"{printable(found.splitlines()[0][:200])}); download it again."
+        f"{printable(reason.splitlines()[0][:200])}). Download it again."
     )

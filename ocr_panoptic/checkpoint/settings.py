@@ -54,9 +54,10 @@ def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bo
     if not record or not (faults := differing_settings(cfg, record["settings"])):
         return
     message = (
-        f"The weights come from {record['source']} ({record['file']}) and expect other settings:"
-        "\n  " + "\n  ".join(faults) + "\nSet these keys, or use the config of their conversion "
-        "or training."
+        f"The weights from {record['source']} ({record['file']}) need other settings:\n  "
+        + "\n  ".join(faults)
+        + "\nSet these keys to the expected values, or use the config with which the weights were "
+        "converted or trained."
     )
     if strict:
         raise UserError(message)

@@ -54,8 +54,8 @@ def find_start(cfg: CfgNode, resume: Resume) -> Start:
         return read_start(file, trust_pickle=trust_pickle, resumes=True)
     if resume is True:
         raise MissingFileError(
-            f"--resume found no checkpoint in OUTPUT_DIR={folder}, or only those of an earlier "
-            "training. Set OUTPUT_DIR to the run to resume, or start a run with --resume auto."
+            f"--resume found no checkpoint of the last training in OUTPUT_DIR={folder}. Set "
+            "OUTPUT_DIR to the run to resume, or start a new run with --resume auto."
         )
     return read_start(cfg.MODEL.WEIGHTS, trust_pickle=trust_pickle)
 
@@ -84,8 +84,8 @@ def _progress(file: str, content: Mapping[str, Any]) -> dict[str, Any]:
     state = content.get("trainer")
     if not isinstance(state, dict) or "_trainer" not in state:
         raise UserError(
-            f"{file} has weights, but not the state of training that --resume needs. Start "
-            f"another run from them: MODEL.WEIGHTS {file} and another OUTPUT_DIR."
+            f"{file} contains weights, but not the training state that --resume needs. Start a "
+            f"new run from the weights: set MODEL.WEIGHTS {file} and another OUTPUT_DIR."
         )
     kept = {key: state[key] for key in ("iteration", "images", "seed", "processes")}
     return {**kept, "config": yaml.safe_load(state["config"])}

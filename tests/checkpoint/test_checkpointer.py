@@ -139,7 +139,7 @@ def test_names_are_matched_as_in_detectron2(tmp_path):
     assert torch.equal(found[SafeCheckpointer]["net"][0].weight, weights["weight"])
     with pytest.raises(ValueError, match=r"have the query \?token=1; only"):
         load(f"{tmp_path}/m.pth?token=1")
-    with pytest.raises(ValueError, match="is own://folder; expected a folder of this machine"):
+    with pytest.raises(ValueError, match="is own://folder; expected a folder on this machine"):
         SafeCheckpointer(make_model(), "own://folder")
 
 
@@ -206,7 +206,7 @@ def test_a_damaged_file_asks_for_another_download(tmp_path, suffix, damage):
     FILES[suffix]({"model": state, "__author__": "zoo"}, path)
     load(path)
     path.write_bytes(DAMAGES[damage](path.read_bytes()))
-    with pytest.raises(ValueError, match="download it again") as error:
+    with pytest.raises(ValueError, match="Download it again") as error:
         load(path)
     message, size = str(error.value), path.stat().st_size
     assert f"m.{suffix} is not a checkpoint or is incomplete ({size} bytes" in message
@@ -222,7 +222,7 @@ def test_changed_bytes_are_refused(tmp_path):
         load(path)
 
 
-RECORD, TENSOR = "m.pth: its record of where the weights come from cannot", torch.ones(1)
+RECORD, TENSOR = "m.pth: the record of the weights' origin cannot be", torch.ones(1)
 
 
 @pytest.mark.parametrize(
@@ -230,9 +230,9 @@ RECORD, TENSOR = "m.pth: its record of where the weights come from cannot", torc
     [
         ({"model": {"a": TENSOR}, "conversion": 7}, RECORD),
         ({"model": {"a": TENSOR}, "conversion": {"source": "a", "file": "b"}}, RECORD),
-        ([1, 2], "it holds a list, not named tensors"),
-        ({"model": [1, 2]}, "without named tensors"),
-        ({}, "without named tensors"),
+        ([1, 2], "it contains a list instead of named tensors"),
+        ({"model": [1, 2]}, "it contains no named tensors"),
+        ({}, "it contains no named tensors"),
         ({"epoch": 3, "arch": "resnet50"}, "epoch is a int"),
         ({"model": {"a": TENSOR, "b": None}}, "b is a NoneType"),
         ({"model": {7: TENSOR}}, "7 is a Tensor"),
@@ -243,15 +243,15 @@ def test_a_file_without_plain_tensors(tmp_path, content, message):
     with pytest.raises(ValueError, match=message):
         load(tmp_path / "m.pth")
     save_file({"a": TENSOR}, tmp_path / "m.safetensors", {"conversion": "no JSON"})
-    with pytest.raises(ValueError, match="m.safetensors: its record of where"):
+    with pytest.raises(ValueError, match="m.safetensors: the record of"):
         load(tmp_path / "m.safetensors")
 
 
 @pytest.mark.parametrize(
     "change, strict, fault",
     [
-        ({"0.bias": None}, True, "0.bias: missing in the file"),
-        ({"1.running_mean": None}, True, "1.running_mean: missing in the file"),
+        ({"0.bias": None}, True, "0.bias: missing from the file"),
+        ({"1.running_mean": None}, True, "1.running_mean: missing from the file"),
         (
             {"0.weight": torch.zeros(9, 3, 1, 1)},
             True,
@@ -262,7 +262,7 @@ def test_a_file_without_plain_tensors(tmp_path, content, message):
         (
             {"0.bias": torch.tensor([1, float("nan"), 0, 0]), "1.running_var": torch.ones(4) / 0},
             False,
-            "m.pth are broken: 1 values of 0.bias are NaN or infinite, and 1 other",
+            "m.pth are broken: 1 values of 0.bias are NaN or infinite; 1 more",
         ),
     ],
 )
@@ -289,7 +289,10 @@ def test_another_shape_is_in_the_summary_of_a_training(tmp_path):
     started, found = make_model().state_dict(), checkpointer.model.state_dict()
     for key, value in {**state, "0.weight": started["0.weight"]}.items():
         assert torch.equal(found[key], value), key
-    assert SafeCheckpointer(make_model()).summary() == "No weights are loaded: the model is random"
+    assert (
+        SafeCheckpointer(make_model()).summary()
+        == "No weights are loaded; the model starts from random weights"
+    )
 
 
 def fit_of(found: dict[str, tuple], expected: dict[str, tuple]) -> Fit:
@@ -308,11 +311,11 @@ def test_the_fit_of_four_tensors():
     fit = fit_of(file | {"c.num_batches_tracked": ()}, model)
     assert fit.names == ["a.weight", "a.bias", "b.weight", "b.bias"]
     assert fit.faults == {
-        "a.bias": "missing in the file",
+        "a.bias": "missing from the file",
         "b.weight": "(5,) in the file, (4,) in the model",
     }
     assert fit.unused == ["c.bias"]
-    assert fit.listing(1).splitlines()[1:] == ["  a.bias: missing in the file", "  ..."]
+    assert fit.listing(1).splitlines()[1:] == ["  a.bias: missing from the file", "  ..."]
     assert fit.backbone_share() == 1  # there is no backbone
 
 
@@ -352,10 +355,10 @@ def test_weights_of_another_model_are_refused_in_training(tmp_path, fills, share
         assert "head " in checkpointer.summary() and "weight, bias" in checkpointer.summary()
         return
     with pytest.raises(
-        ValueError, match=f"{share} of the backbone, expected at least 90%"
+        ValueError, match=f"{share} of the backbone; expected at least 90%"
     ) as error:
         checkpointer.load(path)
-    advice = re.search(r"set (MODEL\S+) (\S+) to start", str(error.value)).groups()
+    advice = re.search(r"set (MODEL\S+) (\S+) to use", str(error.value)).groups()
     min_share = load_config("", list(advice)).MODEL.WEIGHTS_MIN_SHARE
     SafeCheckpointer(make(), demands=Demands(min_share=min_share)).load(path)
 
@@ -421,7 +424,7 @@ def test_a_training_keeps_the_rows_of_shared_classes(tmp_path, by_class, rows):
     checkpointer = SafeCheckpointer(model, demands=demands)
     checkpointer.load(str(tmp_path / "model.pth"))
     assert head["predictor"].bias.tolist() == rows
-    said = "sky keep their rows of the classifiers; grass start anew"
+    said = "classifier rows loaded for sky; new rows for grass"
     assert (said in checkpointer.summary()) is by_class
 
 

@@ -196,7 +196,7 @@ def test_a_checkpoint_of_this_package(tmp_path, caplog):
     expected[first] = 0.75 * expected[first][:, [0, 1, 2, 0]]
     for name, value in after.state_dict().items():
         assert torch.equal(value, expected[name]), name
-    assert f"{first}: made for images of 3 channels, adapted to 4" in caplog.text
+    assert f"{first}: weights for 3 image channels, adapted to 4" in caplog.text
     with pytest.raises(ValueError, match=f"do not fit the model: 1 of .*(?s:.*){first}"):
         SafeCheckpointer(after, demands=Demands(strict=True)).load(str(file))
     # Weights for other channels cannot become weights for colours.
@@ -261,7 +261,7 @@ def test_weights_in_a_package(tmp_path, monkeypatch, file):
     (folder / "models").mkdir(parents=True)
     (folder / "__init__.py").write_text("raise SystemExit('the package was imported')")
     monkeypatch.syspath_prepend(str(folder.parent))
-    with pytest.raises(FileNotFoundError, match=r"has 0 files of weights \(\*\.pth, .*some_w"):
+    with pytest.raises(FileNotFoundError, match=r"has 0 weights files \(\*\.pth, .*some_w"):
         fetch_weights("package://some_weights")
     path = file.rename(folder / "models" / "lite0-1.pth")
     assert fetch_weights("package://some_weights") == str(path)
@@ -447,7 +447,7 @@ def test_weights_by_timms_name(hub):
         ("timm://convnext_tiny.fb_in1k", "downloaded .*https://.*/timm/convnext_tiny.fb_in1k/res"),
         ("timm://convnext_tiny.fb_in", "no weights timm:.*mean convnext_tiny.fb_in"),
         ("timm://convnext_tinny", "Did you mean convnext_tiny"),
-        ("timm://", "Names are like timm://convnext_tiny.fb_in1k"),
+        ("timm://", "such as timm://convnext_tiny.fb_in1k"),
     ],
 )
 def test_missing_weights(address, message, hub):

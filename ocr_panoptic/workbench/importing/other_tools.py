@@ -80,8 +80,8 @@ def not_a_data_file(error: NoDataFile) -> UserError:
         format = "yolo-seg"
     if format:
         return UserError(
-            f"{printable(path)}: this file holds annotations. Import them with ocr-panoptic import --from "
-            f"{format} --name NAME --train ... (docs/imports.md), and name the file that it writes."
+            f"{printable(path)}: this file holds annotations. Import them with ocr-panoptic import "
+            f"--from {format} --name NAME --train ... (docs/imports.md), and name the file that it writes."
         )
     return unreadable(path, content, str(error))
 
