@@ -20,14 +20,14 @@ _KEY = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)*(=.*)?")
 def path(text: str) -> Path:
     """Convert a flag's text to a path, in which a leading ~ becomes the home directory."""
     if not text:
-        raise argparse.ArgumentTypeError("is empty; expected a path")
+        raise argparse.ArgumentTypeError("the value is empty; expected a path")
     return Path(text).expanduser()  # a shell does not expand --output=~/x
 
 
 def positive(text: str) -> int:
     """Convert a flag's text to an integer, which must be at least 1."""
     if int(text) < 1:
-        raise argparse.ArgumentTypeError(f"is {text}; expected a number of at least 1")
+        raise argparse.ArgumentTypeError(f"found {text}; expected a number of at least 1")
     return int(text)
 
 
@@ -87,7 +87,7 @@ class CommandParser(argparse.ArgumentParser):
             action="append",
             default=[],
             metavar="MODULE",
-            help="import a module of yours first, which adds data sets, schemes or losses",
+            help="your Python module that adds data sets, schemes or losses; imported first",
         )
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -100,15 +100,16 @@ class CommandParser(argparse.ArgumentParser):
         for word, after in zip(words, [*words[1:], None]):
             flag, given, value = word.partition("=")
             if flag in known and (after == "" or (given and not value)):
-                self.error(f"argument {flag}: is empty")
+                self.error(f"argument {flag}: the value is empty")
             if flag.startswith("--") and not any(name.startswith(flag) for name in known):
                 end = flag.replace("--", ".", 1).replace("-", "_").upper()
                 keys = [key.name for key in KEYS if key.name.endswith(end)]
                 if flag == "--weights":  # a key of Detectron2 that has no row in KEYS
                     keys = ["MODEL.WEIGHTS"]
                 takes_keys = any(action.dest == "opts" for action in self._actions)
-                is_clear = takes_keys and len(keys) == 1
-                hint = f" Set {keys[0]} at the end." if is_clear else did_you_mean(flag, known)
+                hint = did_you_mean(flag, known)
+                if takes_keys and len(keys) == 1:
+                    hint = f" Set the config key {keys[0]} at the end of the command."
                 self.error(f"{flag}: no such flag.{hint}")
         namespace = self.options() if namespace is None else namespace
         found, rest = super().parse_known_args(words, namespace)
@@ -119,7 +120,7 @@ class CommandParser(argparse.ArgumentParser):
             if not found.data:
                 self.error("argument --data: expected at least one file")
         if getattr(found, "resume", False) and found.overwrite:
-            self.error("--resume continues a training and --overwrite starts anew: take one")
+            self.error("--resume continues a run, but --overwrite starts one. Use only one flag.")
         return found, rest
 
     def add_data(self) -> None:
@@ -130,49 +131,49 @@ class CommandParser(argparse.ArgumentParser):
             action="extend",
             default=[],
             metavar="FILE",
-            help="data files (datasets/README.md), in place of DATASETS.TRAIN and DATASETS.TEST",
+            help="data files (datasets/README.md); they replace DATASETS.TRAIN and DATASETS.TEST",
         )
 
     def add_opts(self) -> None:
         """Add the arguments KEY VALUE ..., which end the command line and override the config."""
-        self.add_argument("opts", nargs=argparse.REMAINDER, help="keys of the config, with values")
+        self.add_argument("opts", nargs=argparse.REMAINDER, help="config keys and their new values")
 
     def add_weights(self) -> None:
         """Add ``--weights``, the flag that names a trained model."""
         default = "default: the last checkpoint in the folder of --config-file"
-        self.add_argument("--weights", help=f"trained model ({default})")
+        self.add_argument("--weights", help=f"weights of the trained model ({default})")
 
     def add_model(self) -> None:
         """Add the flags that name a trained model, and KEY VALUE ... for its config."""
-        named = "folder of a run, or a config"
+        named = "folder of a run, or a config file"
         self.add_argument("--config-file", default="", metavar="RUN", help=named)
         self.add_weights()
         self.add_opts()
 
     def add_run(self, *, can_train: bool = True) -> None:
         """Add the flags for training and evaluation; without ``can_train``, only for evaluation."""
-        names = "file, name listed by `ocr-panoptic configs`, or folder of a run"
+        names = "config file, name listed by `ocr-panoptic configs`, or folder of a run"
         self.add_argument("--config-file", default="", metavar="CONFIG", help=names)
         self.add_data()
         if can_train:
             self.add_argument(
                 "--resume",
                 action="store_true",
-                help="go on after the last checkpoint; --resume auto starts a run if none exists",
+                help="continue the run from its last checkpoint; auto: or start a new run",
             )
             self.add_argument(
                 _AUTO, dest="resume", action="store_const", const="auto", help=argparse.SUPPRESS
             )
             for flag, meaning in (
-                ("--overwrite", "start anew in an OUTPUT_DIR that has checkpoints of another run"),
+                ("--overwrite", "start a new run in an OUTPUT_DIR with another run's checkpoints"),
                 ("--eval-only", "evaluate without training"),
-                ("--deterministic", "repeatable results from the config's SEED; slower on a GPU"),
+                ("--deterministic", "make results repeatable with the same SEED; slower on a GPU"),
             ):
                 self.add_argument(flag, action="store_true", help=meaning)
-        self.add_argument("--num-gpus", type=positive, help="processes on this machine")
-        self.add_argument("--num-machines", type=positive)
-        self.add_argument("--machine-rank", type=int, help="from 0")
-        address = "address at which several machines meet: tcp://ADDRESS:PORT"
+        self.add_argument("--num-gpus", type=positive, help="number of processes on this machine")
+        self.add_argument("--num-machines", type=positive, help="number of machines")
+        self.add_argument("--machine-rank", type=int, help="number of this machine, from 0")
+        address = "address through which the machines connect, tcp://HOST:PORT"
         self.add_argument("--dist-url", help=address)
         self.add_opts()
 
@@ -181,7 +182,7 @@ def check_model_is_named(args: argparse.Namespace | RunOptions) -> None:
     """Refuse a command line that names neither a run nor weights."""
     if not (args.config_file or args.weights):
         raise UserError(
-            "Name a trained model: the folder of its run (--config-file) or its weights "
+            "Name a trained model with the folder of its run (--config-file) or with its weights "
             "(--weights)."
         )
 
@@ -197,6 +198,6 @@ def import_modules(names: Sequence[str]) -> None:
             if error.name != name.partition(".")[0] and error.name != name:
                 raise  # the module itself imports a package that is missing
             raise UserError(
-                f"--import {name}: there is no such module in {os.getcwd()} or among the installed "
-                "packages. Name it as in Python, without .py, and run the command in its folder."
+                f"--import {name}: the module is neither in {os.getcwd()} nor installed. Write its "
+                "name as in Python, without .py, and run the command in the module's folder."
             ) from error

@@ -23,11 +23,11 @@ TRAIN = [sys.executable, "-m", "ocr_panoptic", "train"]
 
 def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__)
-    parser.add_argument("--config-file", required=True, metavar="CONFIG", help="with your head")
+    parser.add_argument("--config-file", required=True, metavar="CONFIG", help="your head's config")
     parser.add_data()
-    parser.add_argument("--output", type=path, required=True, help="folder of runs and tables")
-    parser.add_argument("--seeds", type=positive, default=3, help="runs of each head (default 3)")
-    parser.add_argument("--report-only", action="store_true", help="train nothing")
+    parser.add_argument("--output", type=path, required=True, help="folder for runs and tables")
+    parser.add_argument("--seeds", type=positive, default=3, help="runs per head (default 3)")
+    parser.add_argument("--report-only", action="store_true", help="only write the tables")
     parser.add_opts()
     return parser
 
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> None:
         run_study(study, TRAIN, args.output)
     runs = read_runs(study, args.output)
     if not runs:
-        raise MissingFileError(f"{args.output}: this comparison has no finished run")
+        raise MissingFileError(f"{args.output}: no run of this comparison is finished")
     report = f"{comparison_report(study, runs)}\n{verdict(study, runs)}\n"
     write_text(args.output / "tables.md", report)
     write_json(args.output / "results.json", runs, indent=1)

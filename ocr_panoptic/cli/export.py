@@ -23,19 +23,19 @@ PRECISIONS = ("float32", "int8")
 
 def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__)
-    parser.add_argument("--output", required=True, type=path, help="the file to write, *.onnx")
+    parser.add_argument("--output", required=True, type=path, help="ONNX file to write (.onnx)")
     parser.add_argument(
         "--precision",
         choices=PRECISIONS,
         default="float32",
-        help="type of the network's weights (default: %(default)s)",
+        help="number format of the network's weights (default: %(default)s)",
     )
     parser.add_argument("--page", type=path, metavar="FOLDER", help="folder for a web page")
     parser.add_argument(
         "--onnxruntime-web",
         type=path,
         metavar="PACKAGE",
-        help="folder or .tgz of npm's package onnxruntime-web (default: fetched)",
+        help="folder or .tgz of the npm package onnxruntime-web (default: downloaded)",
     )
     parser.add_model()
     return parser
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> None:
     from ocr_panoptic.workbench.exporting import page, run_onnx
 
     if args.page is None and args.onnxruntime_web is not None:
-        raise UserError("--onnxruntime-web needs a page; name its folder with --page")
+        raise UserError("--onnxruntime-web also needs --page. Name a folder for the page.")
     if args.page is not None:  # found before the export, which takes minutes
         check_output_folder(args.page, "--page", "Name another folder.")
         runtime = page.find_runtime(args.onnxruntime_web)
@@ -103,7 +103,7 @@ def _export(
 ) -> str:
     """Write the ONNX file, and return a table that compares its results with the model's."""
     if output.suffix != ".onnx" or output.is_dir():
-        raise UserError(f"output {output}: name a file that ends in .onnx")
+        raise UserError(f"The output is {output}; expected a file name that ends in .onnx.")
     from tabulate import tabulate
 
     from ocr_panoptic.config.files import overrides_of
@@ -114,7 +114,7 @@ def _export(
     from ocr_panoptic.predict.task import task_of
     from ocr_panoptic.predict.trained_model import build_trained_model, trained_model
 
-    check_output_folder(output.parent, "The folder", f"Name another file than {output}.")
+    check_output_folder(output.parent, "The folder", "Name an output file in another folder.")
     # Export the unoptimized model in float32, since onnxruntime optimizes it again.
     plain = {"TEST.OPTIMIZED": False, "TEST.PRECISION": "float32", "MODEL.DEVICE": "cpu"}
     cfg, start = trained_model(run, weights, {**overrides_of(opts), **plain})

@@ -19,7 +19,7 @@ from .arguments import CommandParser, check_model_is_named
 def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__)
     parser.add_argument(
-        "--folds", type=int, default=5, help="folds of the cross-validation (default 5)"
+        "--folds", type=int, default=5, help="number of cross-validation folds (default 5)"
     )
     parser.add_data()
     parser.add_model()
@@ -41,16 +41,16 @@ def run(args: argparse.Namespace) -> None:
     cfg = model.cfg
     kept, name = kept_predictions(model), cfg.DATASETS.TEST[0]
     before, fits = fit_merge(kept, rules_of_config(cfg), args.folds)
-    rows: list[tuple] = [("as it is", before, before, None, "")]
+    rows: list[tuple] = [("unchanged", before, before, None, "")]
     for fit in fits:
         interval = "[{:+.2f}, {:+.2f}]".format(*fit.interval)
         rows.append((fit.name, fit.fitted, fit.held_out, fit.gain, interval))
-    header = ["rules", "PQ, fitted to all", "PQ, cross-validated", "gain", "95% interval"]
+    header = ["rules", "PQ, fitted to all images", "PQ, cross-validated", "gain", "95% interval"]
     print(f"{name}, {len(kept.images)} images, {args.folds} folds\n")
     print(tabulate(rows, headers=header, floatfmt=(".2f", ".2f", ".2f", "+.2f"), tablefmt="github"))
     carried = [fit for fit in fits if fit.is_improvement]
     if not carried:
-        print("\nNo interval excludes 0: these images do not show that other rules are better.")
+        print("\nAll intervals contain 0: these images do not show that other rules are better.")
         return
     best = max(carried, key=lambda fit: fit.held_out)
     weights, file = Path(cfg.MODEL.WEIGHTS), Path(cfg.OUTPUT_DIR) / "merge.yaml"
@@ -61,4 +61,4 @@ def run(args: argparse.Namespace) -> None:
     gain = f"PQ {before:.2f} -> {best.held_out:.2f} (cross-validated)"
     note = f"# Fitted to {len(kept.images)} images of {name}, {best.name}: {gain}.\n"
     write_text(file, note + merged.dump())
-    print(f"\nWrote {file}, {best.name}; use it with --config-file.")
+    print(f"\nWrote {file} ({best.name}). Use it with --config-file.")

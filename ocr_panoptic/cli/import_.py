@@ -45,28 +45,28 @@ def argument_parser() -> CommandParser:
             type=path,
             required=split == "train",
             metavar=("SOURCE", "FOLDER"),
-            help="SOURCE [IMAGES [LABELS]]; LABELS: label PNGs that lie under the annotations",
+            help="SOURCE [IMAGES [LABELS]]; LABELS: folder of label PNGs for the background",
         )
     parser.add_argument(
         "--things",
         nargs="+",
         metavar=("FILE", "CLASS"),
-        help="YAML (things, stuff, ignore, colors), or the classes that are things",
+        help="YAML file with things, stuff, ignore and colors, or names of thing classes",
     )
-    parser.add_argument("--label-classes", type=path, help="YAML or JSON: classes of LABELS")
-    parser.add_argument("--crowds", choices=("groups", "objects"), help="meaning of crowds")
+    parser.add_argument("--label-classes", type=path, help="YAML or JSON with LABELS' classes")
+    parser.add_argument("--crowds", choices=("groups", "objects"), help="what each crowd marks")
     parser.add_argument(
         "--polygons",
         choices=POLYGONS,
-        help="whether polygons of coco and yolo-seg go through edges of pixels (the default) or "
+        help="whether polygons of coco and yolo-seg follow pixel edges (default) or go through the "
         "centres of border pixels (Roboflow, SAHI, supervision, V7 and Label Studio)",
     )
-    parser.add_argument("--missing", choices=("skip",), help="leave out missing images")
-    parser.add_argument("--rest", metavar="CLASS", help="stuff class for pixels without segment")
-    parser.add_argument("--semantic", action="store_true", help="make a data set without objects")
-    parser.add_argument("--split", type=float, metavar="SHARE", help="share for NAME_train")
+    parser.add_argument("--missing", choices=("skip",), help="skip missing images")
+    parser.add_argument("--rest", metavar="CLASS", help="stuff class for unlabelled pixels")
+    parser.add_argument("--semantic", action="store_true", help="make a semantic data set")
+    parser.add_argument("--split", type=float, metavar="SHARE", help="share of training images")
     parser.add_argument("--output", type=path, help="default: $DETECTRON2_DATASETS/NAME")
-    parser.add_argument("--workers", type=int, help="processes, by default the cores, at most 8")
+    parser.add_argument("--workers", type=int, help="processes (default: cores, at most 8)")
     return parser
 
 

@@ -27,17 +27,17 @@ LABELS = ("train", "dataset")
 def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__)
     parser.add_argument(
-        "--input", required=True, help="folder with images, list of them (.txt), image, or video"
+        "--input", required=True, help="image, video, folder of images, or list of images (.txt)"
     )
     parser.add_argument("--output", required=True, type=path, help="folder for the results")
     parser.add_argument(
         "--labels",
         choices=LABELS,
         default=LABELS[0],
-        help="values in label PNGs: 0..K-1 as in training, or the labels of the data set's files",
+        help="values in label PNGs: class numbers from 0 (train), or labels as in the data set",
     )
-    parser.add_argument("--overlays", action="store_true", help="also draw the segments")
-    parser.add_argument("--num-gpus", type=positive, default=1, help="processes on this machine")
+    parser.add_argument("--overlays", action="store_true", help="also draw segments over images")
+    parser.add_argument("--num-gpus", type=positive, default=1, help="number of processes")
     parser.add_model()
     return parser
 
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     from ocr_panoptic.predict.trained_model import predicting, trained_model
 
     inputs = find_inputs(args.input, args.output)
-    check_output_folder(args.output, "--output", "Name a folder that you can write.")
+    check_output_folder(args.output, "--output", "Name a folder in which you can write.")
     model = predicting(trained_model(args.config_file, args.weights, args.opts), args.opts)
     words = model, inputs, args.output, args.labels, args.overlays
     settings = {"cfg": model.cfg, "imports": args.imports}

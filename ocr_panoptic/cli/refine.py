@@ -18,15 +18,15 @@ def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__)
     parser.add_argument("--predictions", required=True, type=path, help="folder of label PNGs")
     parser.add_argument("--output", required=True, type=path, help="folder for the refined PNGs")
-    parser.add_argument("--scale", type=positive, default=2, help="factor on the offsets")
+    parser.add_argument("--scale", type=positive, default=2, help="factor for offsets (default 2)")
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--weights", help="weights of a trained SegFix")
+    source.add_argument("--weights", help="weights of a trained SegFix model")
     source.add_argument("--offsets", type=path, help="folder of .mat files, named like the images")
-    source.add_argument("--oracle", metavar="DATA_SET", help="take the offsets of its truth")
-    parser.add_argument("--config-file", help="config of the SegFix")
-    parser.add_argument("--images", help="folder or list of images for the SegFix")
+    source.add_argument("--oracle", metavar="DATA_SET", help="use this data set's true offsets")
+    parser.add_argument("--config-file", help="config of the SegFix model")
+    parser.add_argument("--images", help="folder or list (.txt) of the images for SegFix")
     parser.add_argument(
-        "--boundary-distance", type=positive, default=5, help="distance for --oracle, in pixels"
+        "--boundary-distance", type=positive, default=5, help="pixels around boundaries (--oracle)"
     )
     parser.add_opts()
     return parser
@@ -34,9 +34,9 @@ def argument_parser() -> CommandParser:
 
 def run(args: argparse.Namespace) -> None:
     if args.weights and not (args.config_file and args.images):
-        raise UserError("--weights needs --config-file and --images")
+        raise UserError("--weights also needs --config-file and --images")
     if not args.weights and (args.config_file or args.images or args.opts):
-        raise UserError("--config-file, --images and KEY VALUE ... need --weights")
+        raise UserError("--config-file, --images and KEY VALUE ... also need --weights")
     for flag, folder in (("predictions", args.predictions), ("offsets", args.offsets)):
         if folder and not folder.is_dir():
             raise MissingFileError(f"--{flag} {folder}: folder not found")
@@ -56,4 +56,4 @@ def run(args: argparse.Namespace) -> None:
         images = {item.name: item.source for item in items}
         offsets = refine.predicted_offsets(cfg, images)
     count = refine.refine_labels(args.predictions, args.output, offsets, args.scale)
-    print(f"Refined the predictions of {count} images: {args.output}")
+    print(f"Wrote refined predictions of {count} images to {args.output}")

@@ -18,7 +18,7 @@ def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__)
     parser.add_argument("--output", type=path, help="default: OUTPUT_DIR/index.html")
     parser.add_argument("--num-images", type=positive, default=6, help="images to show (default 6)")
-    parser.add_argument("--num-ranked", type=int, default=5, help="worst images (default 5)")
+    parser.add_argument("--num-ranked", type=int, default=5, help="worst images shown (default 5)")
     parser.add_model()
     return parser
 
@@ -33,4 +33,4 @@ def run(args: argparse.Namespace) -> None:
     page = build_report(model, args.config_file, args.num_images, max(0, args.num_ranked))
     output = args.output or Path(model.cfg.OUTPUT_DIR) / "index.html"
     write_text(output, page)
-    print(f"The report is {output} ({output.stat().st_size / 1e6:.1f} MB)")
+    print(f"Wrote the report {output} ({output.stat().st_size / 1e6:.1f} MB)")

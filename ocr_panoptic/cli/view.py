@@ -33,4 +33,4 @@ def run(args: argparse.Namespace) -> None:
     faults = write_data_page(args.dataset, args.output, args.num_images, args.workers)
     if faults:
         print(f"{len(faults)} faults; the page lists them")
-    print(f"The page is {args.output} ({args.output.stat().st_size / 1e6:.1f} MB)")
+    print(f"Wrote the page {args.output} ({args.output.stat().st_size / 1e6:.1f} MB)")

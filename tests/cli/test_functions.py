@@ -84,7 +84,7 @@ def test_a_wrong_path_is_named_with_its_argument(value, tmp_path):
         ("train", {"num_gpus": "2"}, "num_gpus is '2'; expected a number of at least 1."),
         ("evaluate", {"num_gpus": 0}, "num_gpus is 0; expected a number of at least 1."),
         ("check", {"resume": "yes"}, "resume is 'yes'; expected True, False or \"auto\"."),
-        ("load", {"MODEL.OCR": 5}, "MODEL.OCR is a section and needs one of its keys: CHANNELS, "),
+        ("load", {"MODEL.OCR": 5}, "MODEL.OCR is a section. Name one of its keys: CHANNELS, "),
         ("load", {"MODEL.DEVICES": "cpu"}, "Unknown config key MODEL.DEVICES. Did you mean "),
         ("train", {"SOLVER.EPOCHS": math.inf}, "SOLVER.EPOCHS is inf; it is a finite number"),
         ("export", {"output": f"{__file__}/a.onnx"}, f"The folder {__file__} "),
@@ -121,7 +121,7 @@ def test_export_is_a_function_whatever_was_imported(tmp_path):
     pytest.importorskip("onnxruntime")
     importlib.import_module("ocr_panoptic.workbench.exporting")
     for _ in range(2):
-        with pytest.raises(ValueError, match="output model.pth: name a file that ends in .onnx"):
+        with pytest.raises(ValueError, match="The output is model.pth; expected .* ends in .onnx"):
             ocr_panoptic.export(tmp_path, output="model.pth")
-    with pytest.raises(FileNotFoundError, match="has no whole checkpoint"):
+    with pytest.raises(FileNotFoundError, match="has no complete checkpoint"):
         ocr_panoptic.export(tmp_path, output=tmp_path / "model.onnx")

@@ -81,7 +81,8 @@ def not_a_data_file(error: NoDataFile) -> UserError:
     if format:
         return UserError(
             f"{printable(path)}: this file holds annotations. Import them with ocr-panoptic import "
-            f"--from {format} --name NAME --train ... (docs/imports.md), and name the file that it writes."
+            f"--from {format} --name NAME --train ... (docs/imports.md), and name the file that it "
+            "writes."
         )
     return unreadable(path, content, str(error))
 
