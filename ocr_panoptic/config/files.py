@@ -67,11 +67,11 @@ class _ConfigFile(FileNode):
     @classmethod
     def _open_cfg(cls, filename: str) -> IO[str]:
         if "://" in filename:
-            raise UserError(f"The config {filename:.200} is an address; download the file first.")
+            raise UserError(f"The config {filename:.200} is a web address. Download it first.")
         if not os.path.isfile(filename):
             raise MissingFileError(f"The config file {os.path.abspath(filename)} does not exist.")
         if not isinstance(read_yaml(filename), dict):
-            raise UserError(f"The config file {filename} needs lines of the form KEY: VALUE.")
+            raise UserError(f"The config file {filename} must consist of KEY: VALUE lines.")
         return open(filename, encoding="utf-8")
 
 
@@ -115,7 +115,9 @@ def load_config(
     if settings or is_of_run(file):
         cfg.MODEL.DEVICE = "auto"  # this machine may lack the device of the training
     if cfg.MODEL.TRUST_PICKLE:
-        logger.warning("MODEL.TRUST_PICKLE counts only on the command line or as an argument")
+        logger.warning(
+            "A config file cannot set MODEL.TRUST_PICKLE: use the command line or Python"
+        )
         cfg.MODEL.TRUST_PICKLE = False
     overrides = overrides_of(overrides)
     merge_overrides(cfg, overrides)
@@ -134,11 +136,11 @@ def overrides_of(words: Overrides | Sequence[Any]) -> dict[str, Any]:
     if isinstance(words, Mapping):
         return dict(words)
     if flags := [word for word in map(str, words) if word.startswith("--")]:
-        raise UserError(f"{' '.join(flags)}: flags stand before the first KEY VALUE")
+        raise UserError(f"{' '.join(flags)}: put flags before the first KEY VALUE")
     if joined := [word for word in map(str, words[::2]) if re.match(r"[A-Z][\w.]*=", word)]:
-        raise UserError(f"{joined[0]:.100}: a KEY and its VALUE are two words, without =")
+        raise UserError(f"{joined[0]:.100}: write the KEY and its VALUE as two words, without =")
     if len(words) % 2:
-        raise UserError(f"Overrides come as KEY VALUE pairs, but these are {len(words)}: {words}")
+        raise UserError(f"Expected pairs of KEY VALUE, but found {len(words)} words: {words}")
     return dict(zip(words[::2], words[1::2]))
 
 
@@ -177,7 +179,7 @@ def _merge_settings(cfg: "CfgNode", settings: Mapping[str, Any]) -> None:
     """Merge a checkpoint's settings; skip unknown keys with a warning."""
     known = values_by_key(cfg)
     if foreign := [key for key in settings if key not in known]:
-        logger.warning("The checkpoint's keys of another version are left out: %s", foreign)
+        logger.warning("Ignored keys of the checkpoint, which this version lacks: %s", foreign)
     own = {key: value for key, value in named_as_built(settings).items() if key in known}
     _merge(cfg, own, " in the checkpoint")
 
@@ -188,7 +190,7 @@ def _merge_file(cfg: "CfgNode", file: str) -> None:
     except (AssertionError, AttributeError, RecursionError, UserError) as e:
         if isinstance(e, UserError) and not isinstance(e.__cause__, RecursionError):
             raise
-        raise UserError(f"{file}: its _BASE_ cannot be read ({str(e) or type(e)})") from e
+        raise UserError(f"{file}: the file in _BASE_ cannot be read ({str(e) or type(e)})") from e
     _merge(cfg, named_as_built(content), f" in {file}")
 
 
@@ -202,8 +204,8 @@ def check_weights_file(path: str) -> None:
     if not os.path.isfile(path):
         what = "are not a file" if os.path.exists(path) else "do not exist"
         raise MissingFileError(
-            f"The weights {path} {what}. Name a checkpoint file, or a model that `ocr-panoptic "
-            'models` lists; training with MODEL.WEIGHTS "" starts from random ones.'
+            f"The weights {path} {what}. Name a checkpoint file or a model that `ocr-panoptic "
+            'models` lists, or set MODEL.WEIGHTS "" to train from random weights.'
         )
 
 
@@ -215,25 +217,25 @@ def _merge(cfg: "CfgNode", values: Mapping[str, Any], place: str = "") -> None:
         if key not in known:
             _refuse_unknown(key, known, place)
         form, usual = type(known[key]).__name__, known[key]
-        said = f"{key} is {value!s:.100}{place}; it is"
+        said = f"{key} is {value!s:.100}{place}; expected"
         if isinstance(usual, float) and _NUMBER.fullmatch(str(value)):
             value = float(value)  # such as SOLVER.EPOCHS 80
             if not math.isfinite(value):
-                raise UserError(f"{said} a finite number")
+                raise UserError(f"{said} a finite number.")
         try:
             if str(value) == "None" and usual is not None:
                 raise UserError("no value")
             cfg.merge_from_list([key, value])
         except (ValueError, MemoryError, RecursionError) as e:  # the last two: deep nesting
             if isinstance(usual, list):
-                usual = "('a',), which a shell needs in quotes"
-            raise UserError(f"{said} of the type {form}, such as {usual}") from e
+                usual = "('a',) (in a shell: \"('a',)\")"
+            raise UserError(f"{said} a value of type {form}, such as {usual}") from e
 
 
 def _refuse_unknown(key: str, known: Mapping[str, Any], place: str) -> NoReturn:
     inside = [name.removeprefix(f"{key}.") for name in known if name.startswith(f"{key}.")]
     if names := dict.fromkeys(name.partition(".")[0] for name in inside):
-        raise UserError(f"{key}{place} is a section and needs one of its keys: {', '.join(names)}")
+        raise UserError(f"{key}{place} is a section. Name one of its keys: {', '.join(names)}")
     raise UserError(f"Unknown config key {key:.200}{place}.{did_you_mean(key, known)}")
 
 
@@ -243,19 +245,19 @@ def find_config(config: str) -> str:
     if os.path.isdir(config):
         file = os.path.join(config, CONFIG)
         if not os.path.isfile(file):
-            raise MissingFileError(f"The config {config} is a folder without {CONFIG}.")
+            raise MissingFileError(f"The config {config} is a folder, but contains no {CONFIG}.")
         return file
     if os.path.isfile(config):
         if are_weights(config):
             raise UserError(
-                f"The config {config} is a file of weights. Name the config or the folder of their "
-                "training, and the weights apart."
+                f"The config {config} is a weights file. Name the config or the run folder of the "
+                "weights, and name the weights separately."
             )
         return config
     if (known := config_path(config)).is_file():
         return str(known)
     hint = did_you_mean(config.removesuffix(SUFFIX).removeprefix("configs/"), config_names())
-    fix = hint or " Name a file, the folder of a run, or what `ocr-panoptic configs` lists."
+    fix = hint or " Name a file, a run's folder, or a config listed by `ocr-panoptic configs`."
     what = "is not a file" if os.path.exists(config) else "does not exist"
     raise MissingFileError(f"The config {config} {what}.{fix}")
 

@@ -91,9 +91,9 @@ REFINED = when("MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead", "ContextSemSegHead
 IDLE_IN_PLAIN = REFINED._replace(refuses=False)
 NOT_PLAIN = when("MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead", "ContextSemSegHead", "SegFixHead")
 # A placeholder: config_files.conditions replaces it by the context schemes that read the key.
-SCHEME = Condition("MODEL.CONTEXT.NAME of a scheme that reads it", lambda cfg: False)
+SCHEME = Condition("a scheme in MODEL.CONTEXT.NAME that reads the key", lambda cfg: False)
 OHEM = Condition(
-    "MODEL.SEM_SEG_HEAD.LOSS_TYPE or COARSE_LOSS_TYPE ohem",
+    "ohem in MODEL.SEM_SEG_HEAD.LOSS_TYPE or COARSE_LOSS_TYPE",
     lambda cfg: (
         "ohem" in cfg.MODEL.SEM_SEG_HEAD.LOSS_TYPE + cfg.MODEL.SEM_SEG_HEAD.COARSE_LOSS_TYPE
     ),
@@ -104,13 +104,13 @@ TIMM = when(
     *("build_timm_backbone", "build_timm_fpn_backbone", "build_timm_simple_fpn_backbone"),
 )
 HRNET = Condition(
-    "MODEL.TIMM.NAME of an HRNet", lambda cfg: cfg.MODEL.TIMM.NAME.startswith("hrnet")
+    "an HRNet in MODEL.TIMM.NAME", lambda cfg: cfg.MODEL.TIMM.NAME.startswith("hrnet")
 )
 NOT_FROZEN = when("MODEL.TIMM.FROZEN", False)
 POLY = when("SOLVER.LR_SCHEDULER_NAME", "WarmupPolyLR")
 FREEZES = Condition(  # a timm network ignores FREEZE_AT, so only 0 (freeze nothing) is true there
-    "a ResNet of Detectron2 (in networks of timm everything is learnt with 0, nothing with "
-    "MODEL.TIMM.FROZEN True)",
+    "a ResNet of Detectron2 (with a timm network, set it to 0 to train all layers, and set "
+    "MODEL.TIMM.FROZEN True to train none)",
     lambda cfg: not TIMM.holds(cfg) or cfg.MODEL.BACKBONE.FREEZE_AT == 0,
 )
 AUGMENTED = when("TEST.AUG.ENABLED", True)
@@ -161,7 +161,7 @@ SECTIONS: dict[str, list[Key]] = {
         "ExactROIHeads and ExactMaskHead."),
     Key("MODEL.DEVICE", THEIRS, [], DEVICE,
         'Device of the model. This project\'s commands use a GPU if the machine has one, else the '
-        'CPU, if neither a config nor you name a device; "auto" asks for the same.', fixed=False),
+        'CPU, if neither a config nor you name a device; "auto" has the same effect.', fixed=False),
     Key("MODEL.TRUST_PICKLE", False, [], ANY,
         "Load MODEL.WEIGHTS even if its pickle may run code; use this only for files that you "
         "trust. Set it on the command line or in Python; a config file cannot.", fixed=False),
@@ -170,7 +170,7 @@ SECTIONS: dict[str, list[Key]] = {
         "the start of training. Heads may always differ.", fixed=False),
     Key("MODEL.WEIGHTS_BY_CLASS", True, [], ANY,
         "If the initial weights hold class names, classes of the data with the same names keep "
-        "their rows of the classifiers, and all other rows start anew. With False, every "
+        "their rows of the classifiers, and all other rows are reset. With False, every "
         "classifier with a fitting shape is loaded, whatever its classes are.", fixed=False),
 ],
 "Networks of timm (docs/backbones.md)": [
@@ -185,7 +185,7 @@ SECTIONS: dict[str, list[Key]] = {
     Key("MODEL.TIMM.OUTPUT_NORM", "", [TIMM], one_of("", "LN"),
         '"LN" adds a layer norm to each feature, as in published models with ConvNeXt and Swin; '
         "a plain ViT applies its own last norm instead."),
-    Key("MODEL.TIMM.PATCH_SIZE", 0, [TIMM], at_least(0, "follows the weights"),
+    Key("MODEL.TIMM.PATCH_SIZE", 0, [TIMM], at_least(0, "takes it from the weights"),
         "Patch size of a plain ViT in pixels. The pyramid needs 16, and DINOv2 has 14; timm's "
         "method resamples the patch embedding of MODEL.WEIGHTS."),
     Key("MODEL.TIMM.FROZEN", False, [TIMM], ANY,
@@ -206,7 +206,7 @@ SECTIONS: dict[str, list[Key]] = {
     Key("MODEL.RESNETS.RES4_DILATION", 1, [DILATED], ANY,
         "Dilation of stage res4. For stride 8 it is 2, and RES5_DILATION is 4."),
     Key("MODEL.RESNETS.RES5_MULTI_GRID", [1, 1, 1], [DILATED], ANY,
-        "Factor on RES5_DILATION for each block of res5."),
+        "Factor by which RES5_DILATION is multiplied in each block of res5."),
     Key("MODEL.RESNETS.STEM_TYPE", "deeplab", [DILATED], ANY,
         'Stem: "deeplab" (three 3x3 convolutions) or "basic" (a 7x7 convolution).'),
     Key("MODEL.RESNETS.CONTRACT_DILATION", False, [DILATED], ANY,
@@ -284,7 +284,7 @@ SECTIONS: dict[str, list[Key]] = {
         "Scale the pixel-region relation by 1 / sqrt(KEY_CHANNELS), as the published code does. "
         "The paper's equation has no scale."),
     Key("MODEL.CONTEXT.TRUE_PART", "both", [REFINED, SCHEME], one_of("both", "gather", "relation"),
-        'Compute from the truth "gather" (the regions), "relation", or "both".'),
+        'Part to compute from the ground truth: "gather" (the regions), "relation", or "both".'),
     Key("MODEL.CONTEXT.ENCODER_SELF_ATTENTION", False, [REFINED, SCHEME], ANY,
         "Add a self-attention among the pixels."),
     Key("MODEL.CONTEXT.DECODER_SELF_ATTENTION", "none", [REFINED, SCHEME],
@@ -292,12 +292,12 @@ SECTIONS: dict[str, list[Key]] = {
         "Add a self-attention among the categories, before or after the decoder's "
         "cross-attention."),
     Key("MODEL.CONTEXT.JOINT_BLOCKS", 2, [REFINED, SCHEME], at_least(1),
-        "Number of blocks."),
+        "Number of self-attention blocks."),
     Key("MODEL.CONTEXT.DILATIONS", [12, 24, 36], [REFINED, SCHEME], ANY,
-        "Dilations for features of stride 8. At stride 4 (panoptic head, HRNet), doubled dilations "
-        "reach equally far."),
+        "Dilations for features of stride 8. At stride 4 (panoptic head, HRNet), twice these "
+        "dilations cover the same area."),
     Key("MODEL.CONTEXT.NUM_REGIONS", 64, [REFINED, SCHEME], ANY,
-        "Number of regions."),
+        "Number of soft regions."),
 ],
 "Semantic segmentation and SegFix": [
     Key("MODEL.ALIGN_CORNERS", False, [SEMANTIC_OR_SEGFIX], ANY,
@@ -319,7 +319,7 @@ SECTIONS: dict[str, list[Key]] = {
     Key("MODEL.SEGFIX.CHANNELS", 256, [SEGFIX], at_least(1),
         "Channels between the two convolutions of each branch."),
     Key("MODEL.SEGFIX.NORM", "SyncBN", [SEGFIX], NORM,
-        "Norm between these convolutions."),
+        "Norm between the two convolutions of each branch."),
 ],
 "Training": [
     Key("SOLVER.EPOCHS", 0.0, [], at_least(0, most=10**9),
@@ -329,7 +329,7 @@ SECTIONS: dict[str, list[Key]] = {
         "Split each batch into this many parts, and step after the last, so that a published "
         "SOLVER.IMS_PER_BATCH fits a small GPU. Iterations and schedule do not change."),
     Key("SOLVER.HEAD_LR_FACTOR", 1.0, [], ABOVE_0,
-        "Factor on the learning rate of everything outside the backbone; the FPN is part of the "
+        "Factor for the learning rates outside the backbone; the FPN is part of the "
         "backbone. The published code has 10 on PASCAL-Context and COCO-Stuff."),
     Key("SOLVER.OPTIMIZER", "SGD", [], one_of("SGD", "AdamW"),
         "With AdamW, WEIGHT_DECAY_NORM (0 in Detectron2) is the decay of one-dimensional "
@@ -382,7 +382,7 @@ SECTIONS: dict[str, list[Key]] = {
         "Evaluate, draw and predict with a copy of the model that is optimized for inference and "
         "has the same results (docs/inference.md). False uses the model as in training."),
     Key("TEST.PRECISION", "float32", [], one_of("auto", "float32", "bfloat16", "float16"),
-        'Precision of that copy: "float32", "bfloat16" (GPUs and some CPUs), "float16" (GPUs), or '
+        'Precision of this copy: "float32", "bfloat16" (GPUs and some CPUs), "float16" (GPUs), or '
         '"auto", which is bfloat16 on a CPU with AVX512-BF16 or AMX, else float32. `predict` and '
         '`load` use "auto" unless you set another value.'),
     Key("TEST.SAVE_PREDICTIONS", False, [NOT_SEGFIX], ANY,
@@ -391,9 +391,9 @@ SECTIONS: dict[str, list[Key]] = {
     Key("TEST.SEGFIX.WEIGHTS", "", [NOT_SEGFIX], ANY,
         "Weights of a trained SegFix, which refines predictions (docs/segfix.md)."),
     Key("TEST.SEGFIX.CONFIG_FILE", "", [SEGFIX_WEIGHTS, NOT_SEGFIX], ANY,
-        'Config of this SegFix; "" for config.yaml beside the weights, which training writes.'),
+        'Config of this SegFix model; "" for the config.yaml in the folder of its weights.'),
     Key("TEST.SEGFIX.SCALE", 2, [SEGFIX_WEIGHTS, NOT_SEGFIX], at_least(1),
-        "Factor on the offsets."),
+        "Factor by which the offsets are multiplied."),
     Key("TEST.SCALES", [1.0], [SEMANTIC_OR_SEGFIX], ANY,
         "Scale the image by each of these factors, and average the logits (MODEL.HMSA blends "
         "them)."),
@@ -435,7 +435,7 @@ SECTIONS: dict[str, list[Key]] = {
     # This project's data have no proposals and no keypoints.
     Key("MODEL.LOAD_PROPOSALS", THEIRS, [], one_of(False)),
     Key("MODEL.KEYPOINT_ON", THEIRS, [], one_of(False)),
-    Key("SOLVER.MAX_ITER", THEIRS, [], at_least(0, "follows from SOLVER.EPOCHS", 10**9)),
+    Key("SOLVER.MAX_ITER", THEIRS, [], at_least(0, "computes it from SOLVER.EPOCHS", 10**9)),
     *(Key(f"SOLVER.{name}", THEIRS, [], at_least(0))
       for name in ("BASE_LR", "BIAS_LR_FACTOR", "WEIGHT_DECAY", "WEIGHT_DECAY_NORM",
                    "WEIGHT_DECAY_BIAS", "GAMMA", "WARMUP_ITERS", "WARMUP_FACTOR",
@@ -446,7 +446,7 @@ SECTIONS: dict[str, list[Key]] = {
     Key("SOLVER.STEPS", THEIRS, [], STEPS),
     Key("SOLVER.CLIP_GRADIENTS.CLIP_TYPE", THEIRS, [], one_of("value", "norm")),
     Key("SOLVER.CHECKPOINT_PERIOD", THEIRS, [], at_least(0, "saves only at the end")),
-    Key("TEST.EVAL_PERIOD", THEIRS, [], at_least(0, "leaves it to TEST.EVALUATIONS")),
+    Key("TEST.EVAL_PERIOD", THEIRS, [], at_least(0, "uses TEST.EVALUATIONS")),
     Key("SOLVER.BASE_LR_END", THEIRS, [when("SOLVER.LR_SCHEDULER_NAME", "WarmupCosineLR")], ANY),
     Key("SOLVER.MOMENTUM", THEIRS, [when("SOLVER.OPTIMIZER", "SGD")], at_least(0)),
     Key("SOLVER.NESTEROV", THEIRS, [when("SOLVER.OPTIMIZER", "SGD")], ANY),
@@ -492,11 +492,11 @@ def check_values(cfg: "CfgNode", *, registries: bool = True) -> None:
         values, channels = cfg.MODEL[name], cfg.INPUT.CHANNELS
         if len(values) != channels:
             raise UserError(
-                f"MODEL.{name} is {values!s:.200}, {len(values)} values, but INPUT.CHANNELS is "
-                f"{channels}; each channel needs one value."
+                f"MODEL.{name} is {values!s:.200} ({len(values)} values), but INPUT.CHANNELS is "
+                f"{channels}. Set one value for each channel."
             )
     if not 0 <= cfg.SOLVER.BASE_LR_END <= cfg.SOLVER.BASE_LR:
         raise UserError(
             f"SOLVER.BASE_LR_END is {cfg.SOLVER.BASE_LR_END}; expected a number from 0 to "
-            f"SOLVER.BASE_LR, {cfg.SOLVER.BASE_LR}."
+            f"SOLVER.BASE_LR ({cfg.SOLVER.BASE_LR})."
         )

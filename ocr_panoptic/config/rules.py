@@ -67,7 +67,7 @@ def registered(registry: str) -> Allowed:
 def _listed(values: Callable[[], Sequence]) -> Allowed:
     def text() -> str:
         names = [str(value) or '""' for value in values()]
-        return f"one of {', '.join(names)}" if len(names) > 1 else f"only {names[0]}"
+        return f"one of {', '.join(names)}" if len(names) > 1 else f"the value {names[0]}"
 
     return Allowed(lambda value: value in values(), text)
 
@@ -125,23 +125,23 @@ def _are_counts(values: Sequence) -> bool:
 ANY = of_form("", lambda value: True)
 FROM_0 = numbers("of at least 0", lambda value: value >= 0)
 # NumPy's seeds are below 2**32, and each process adds its rank.
-SEED = of_form("at most 2147483647, or -1 for a random one", lambda value: value < 2**31)
+SEED = of_form("a number up to 2147483647, or -1 for a random seed", lambda value: value < 2**31)
 ABOVE_0 = of_form("a number above 0", lambda value: 0 < value < math.inf)
 NORM = one_of(
     *("", "BN", "SyncBN", "FrozenBN", "GN", "LN", "nnSyncBN", "naiveSyncBN", "naiveSyncBN_N")
 )
 DEVICE = of_form(
-    "a device: auto, cpu, or cuda",
+    "auto, cpu, cuda, or a numbered device such as cuda:1",
     lambda name: re.fullmatch(r"auto|(cpu|cuda)(:(0|[1-9]\d?))?", name) is not None,
 )
 # timm also accepts a URL or a folder, and would trust the files there.
-PLAIN_NAME = of_form("a plain name, without address or folder", lambda name: ":" not in name)
+PLAIN_NAME = of_form("a plain name, not an address or a folder", lambda name: ":" not in name)
 SIZES = of_form(
-    "a tuple of at least one size in pixels, 0 for the image's own size",
+    "a tuple of at least one size in pixels; 0 keeps the image's size",
     lambda sizes: len(sizes) > 0 and _are_counts(sizes),
 )
 STEPS = of_form(
-    "a tuple of rising iterations, or of rising shares of SOLVER.MAX_ITER between 0 and 1",
+    "a tuple of increasing iterations, or of increasing shares of SOLVER.MAX_ITER in (0, 1)",
     lambda steps: (
         (_are_counts(steps) or all(isinstance(step, float) and 0 < step < 1 for step in steps))
         and [*steps] == sorted(steps)

@@ -49,16 +49,16 @@ def check_unread_keys(cfg: CfgNode) -> None:
             continue
         unmet = [condition for condition in conditions(key) if not condition.holds(cfg)]
         if any(condition.refuses for condition in unmet):
-            fault = f"{key.name} is {value!r} (default {usual!r}); it is read only with "
+            fault = f"{key.name} is {value!r} (default {usual!r}); it has an effect only with "
             faults.append(fault + unmet[0].text)
         elif unmet:
             idle.append(key.name)
     if idle:
         head = cfg.MODEL.SEM_SEG_HEAD.NAME
-        logger.warning("%s: set, but %s has no refined prediction", ", ".join(idle), head)
+        logger.warning("No effect: %s. %s has no refined prediction", ", ".join(idle), head)
     if faults:
         raise UserError(
-            "The config sets keys that nothing reads:\n  "
+            "The config sets keys that have no effect:\n  "
             + "\n  ".join(faults)
-            + "\nLeave them out, set their defaults, or choose a model that reads them."
+            + "\nRemove them, set them to their defaults, or choose a model that reads them."
         )
