@@ -69,7 +69,7 @@ METRICS = (
     Metric("bbox", "AP", "Box AP", f"{_AP} boxes", _INSTANCES, "AP_box"),
     Metric("segm", "AP", "Mask AP", f"{_AP} masks", _INSTANCES, "AP_mask"),
     Metric("panoptic_seg", "BoundaryPQ", "Boundary PQ",
-           "PQ by the smaller of IoU and Boundary IoU", _BOUNDARIES, "BoundaryPQ"),
+           "PQ with the smaller of IoU and Boundary IoU", _BOUNDARIES, "BoundaryPQ"),
     Metric("sem_seg", "mBoundaryIoU", "Boundary IoU",
            f"{_IOU} of boundary regions, mean over the classes in the truth", _BOUNDARIES),
     Metric("sem_seg", "ECE", "Calibration error",

@@ -11,15 +11,15 @@ from typing import Any
 from .errors import NO_MEMORY, MissingPackageError, UserError, lacks_memory
 
 INSTALL = {  # packages that pip cannot install as a dependency on every machine
-    "torch": "pip install torch torchvision (https://pytorch.org has the one for your GPU)",
-    "detectron2": "make install PYTHON=python in the repository of ocr_panoptic, or pip install "
-    "--no-build-isolation git+https://github.com/facebookresearch/detectron2.git (after torch)",
+    "torch": "pip install torch torchvision (for a GPU, see https://pytorch.org)",
+    "detectron2": "make install PYTHON=python in the repository of ocr_panoptic, or, after "
+    "torch, pip install --no-build-isolation git+https://github.com/facebookresearch/detectron2.git",
 }
 ONE_VALUE = "Expected more than 1 value per channel"  # of PyTorch's batch norms
 MEMORY = (
-    "There is too little memory{on} ({what}). Training needs less with a lower "
-    "SOLVER.IMS_PER_BATCH, INPUT.MIN_SIZE_TRAIN or DATALOADER.NUM_WORKERS, prediction with "
-    "TEST.SLIDING_WINDOW.SIZE; docs/memory.md lists more."
+    "There is not enough memory{on} ({what}). For training, lower SOLVER.IMS_PER_BATCH, "
+    "INPUT.MIN_SIZE_TRAIN or DATALOADER.NUM_WORKERS. For prediction, set "
+    "TEST.SLIDING_WINDOW.SIZE. docs/memory.md describes more ways."
 )
 
 
@@ -57,15 +57,15 @@ def explained(error: BaseException) -> str:
         return MEMORY.format(what=what.strip()[:200], on=" on the GPU" * ("CUDA" in what))
     if isinstance(error, ValueError) and ONE_VALUE in str(error):
         return (
-            f"A batch norm cannot train: {error}. It sees one image with a map of one pixel. Give "
-            "each process more images (SOLVER.IMS_PER_BATCH) or larger ones (INPUT), or set a "
-            "norm that needs no batch, such as MODEL.OCR.NORM GN."
+            f"A batch norm cannot be trained: {error}. Its input is one image of one pixel. Give "
+            "each process more images (SOLVER.IMS_PER_BATCH) or larger images (INPUT), or set a "
+            "norm that does not need a batch, such as MODEL.OCR.NORM GN."
         )
     if isinstance(error, OSError):
         file, why = error.filename, error.strerror or error
         return f"{os.fsdecode(file)!r}: {why}" if file is not None else str(error)
     if isinstance(error, ModuleNotFoundError) and error.name in INSTALL:
-        return f"{error.name} is not installed here: {INSTALL[error.name]}"
+        return f"{error.name} is not installed. Install it: {INSTALL[error.name]}"
     return ""
 
 

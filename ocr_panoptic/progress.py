@@ -55,7 +55,7 @@ def imap_with_progress(
             process computes everything.
     """
     if workers is not None and workers < 1:
-        raise UserError(f"--workers is {workers}, it must be at least 1.")
+        raise UserError(f"--workers is {workers}; expected a number of at least 1.")
     affinity = getattr(os, "sched_getaffinity", None)  # absent on macOS
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     workers = min(workers or min(cores, MAX_WORKERS), len(items))

@@ -36,4 +36,4 @@ def test_a_missing_package_is_answered_with_its_installation(tmp_path):
     command = [sys.executable, "-c", "import ocr_panoptic; ocr_panoptic.load"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=ROOT)
-    assert "torch is not installed here: pip install torch torchvision" in done.stderr
+    assert "torch is not installed. Install it: pip install torch torchvision" in done.stderr

@@ -38,10 +38,10 @@ class BestModel:
         metrics = flatten_results_dict(results)
         value = float(metrics.get(self.metric, math.nan))
         if math.isnan(value):
-            text = "TEST.BEST_CHECKPOINT is %s, not measured here: no best model is kept. It has %s"
+            text = "TEST.BEST_CHECKPOINT %s has no value, so no best model is saved. Metrics: %s"
             logger.warning(text, self.metric, ", ".join(metrics))
         elif value > self.value:
             self.value, self.iteration = value, iteration
             best = {self.metric: value}
             self.checkpointer.save(self.path.stem, tag=False, iteration=iteration, best=best)
-            logger.info("%s is the best so far: %g", self.metric, value)
+            logger.info("New best value of %s: %g", self.metric, value)

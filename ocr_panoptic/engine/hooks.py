@@ -84,7 +84,7 @@ class Checkpoints(HookBase):
         if self._saved == iteration:
             return
         if what := not_finite(self._model.state_dict()):
-            raise FloatingPointError(f"Iteration {iteration} has broken the model: {what}.")
+            raise FloatingPointError(f"The model is broken after iteration {iteration}: {what}.")
         is_last = iteration + 1 == self.trainer.max_iter
         name = "model_final" if is_last else f"model_{iteration:07d}"
         keep = self._solver.CHECKPOINTS_TO_KEEP
@@ -148,7 +148,7 @@ class StopOnSignal(HookBase):
             if self._checkpoints:
                 self._checkpoints.save()
             comm.synchronize()  # otherwise the launcher would end the process that still saves
-            logger.info("Stopped by signal %d; --resume goes on from here", number)
+            logger.info("Stopped by signal %d. Continue with --resume", number)
             raise Stopped(128 + number)
 
 
@@ -194,10 +194,10 @@ class Evaluation(hooks.EvalHook):
         waited = (done - 1 - best.iteration) // self._period  # since the start if there is no best
         # Only the main process, whose answer is the first, knows the best iteration.
         if comm.all_gather(waited >= self.patience)[0]:
-            kept = f"{best.path} has the best, {best.value:g}, of iteration {best.iteration + 1}"
+            kept = f"The best, {best.value:g}, is in {best.path} (iteration {best.iteration + 1})."
             logger.info(
                 f"TEST.PATIENCE ends the training: {best.metric} has not risen in {waited} "
-                f"evaluations. {kept if best.iteration >= 0 else 'It never had a value.'}"
+                f"evaluations. {kept if best.iteration >= 0 else 'It has never had a value.'}"
             )
             raise EndedEarly
 

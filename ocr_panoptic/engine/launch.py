@@ -56,8 +56,8 @@ def launch(
     if num_gpus > gpus:
         raise UserError(
             f"--num-gpus is {num_gpus}, but torch sees {gpus} GPU(s) on this machine. "
-            "torchrun can start several processes on a CPU: torchrun --nproc-per-node N -m "
-            "ocr_panoptic ..."
+            "Lower the number, or start N processes on the CPU with torchrun: torchrun "
+            "--nproc-per-node N -m ocr_panoptic ..."
         )
     names = (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST)
     data = registered_data(name for name in names if name in DatasetCatalog)

@@ -64,7 +64,7 @@ class RunLogger(EventWriter):
         try:
             self._service = importlib.import_module(name)
         except ModuleNotFoundError as error:
-            text = f"LOGGERS names {name}, but {error.name} is not installed: pip install {name}"
+            text = f"LOGGERS names {name}, but {error.name} is missing. Run: pip install {name}"
             raise MissingPackageError(text) from error
         self._name, self._cfg, self._last = name, cfg, -1
 
@@ -77,8 +77,8 @@ class RunLogger(EventWriter):
             begun = SERVICES[self._name](self._service, run, path.parent, keys)
         except Exception as error:  # each service has its own exceptions
             raise UserError(
-                f"LOGGERS: {self._name} cannot begin a run: {error}. Log in, set it to work "
-                "offline, or take it out of LOGGERS."
+                f"LOGGERS: {self._name} cannot start a run: {error}. Log in to {self._name}, "
+                "switch it to offline mode, or remove it from LOGGERS."
             ) from error
         runs[self._name], self._log, self._end = begun
         write_text(path, json.dumps(runs) + "\n")
@@ -102,5 +102,5 @@ class RunLogger(EventWriter):
             call(*args, **keys)
         except Exception as error:
             logging.getLogger(__name__).warning(
-                "%s has failed: %s. metrics.json has the values.", self._name, error
+                "%s failed: %s. The values are in metrics.json.", self._name, error
             )

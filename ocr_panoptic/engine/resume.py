@@ -23,9 +23,9 @@ def position_after(cfg: CfgNode, progress: Mapping[str, Any]) -> tuple[int, int]
     saved, images = progress["config"]["SOLVER"], progress["images"]
     if saved.get("OPTIMIZER", cfg.SOLVER.OPTIMIZER) != cfg.SOLVER.OPTIMIZER:
         raise UserError(
-            f"SOLVER.OPTIMIZER is {cfg.SOLVER.OPTIMIZER}, and the checkpoint has the state of "
-            f"{saved['OPTIMIZER']}. Set it to this, or start another run from its weights: "
-            "MODEL.WEIGHTS and another OUTPUT_DIR, without --resume."
+            f"SOLVER.OPTIMIZER is {cfg.SOLVER.OPTIMIZER}, but the run was trained with "
+            f"{saved['OPTIMIZER']}. Set SOLVER.OPTIMIZER to {saved['OPTIMIZER']}, or start a new "
+            "run from the checkpoint: set MODEL.WEIGHTS and another OUTPUT_DIR, without --resume."
         )
     reference, saved_reference = cfg.SOLVER.REFERENCE_WORLD_SIZE, saved["REFERENCE_WORLD_SIZE"]
     if (
@@ -37,9 +37,9 @@ def position_after(cfg: CfgNode, progress: Mapping[str, Any]) -> tuple[int, int]
         iteration = images // batch  # the number of processes changed, and scaled the schedule
     if iteration > cfg.SOLVER.MAX_ITER:
         raise UserError(
-            f"The checkpoint has {iteration} iterations, but SOLVER.MAX_ITER is "
-            f"{cfg.SOLVER.MAX_ITER}. Set it to {iteration} or more, or evaluate the checkpoint "
-            "(--eval-only --resume)."
+            f"The checkpoint is from iteration {iteration}, but SOLVER.MAX_ITER is "
+            f"{cfg.SOLVER.MAX_ITER}. Set SOLVER.MAX_ITER to {iteration} or more, or evaluate the "
+            "checkpoint (--eval-only --resume)."
         )
     return iteration, images
 

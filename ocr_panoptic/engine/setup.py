@@ -29,15 +29,15 @@ def prepare_folder(folder: str, *, may_hold_checkpoints: bool) -> None:
         UserError: the folder cannot be written, or has the checkpoints of another training although
             ``may_hold_checkpoints`` is False.
     """
-    fix = "Set OUTPUT_DIR to a folder of this machine that you can write."
+    fix = "Set OUTPUT_DIR to a folder on this machine in which you can write."
     if not folder or "://" in folder:
         raise UserError(f"OUTPUT_DIR is {folder or 'empty'}. {fix}")
     check_output_folder(folder, "OUTPUT_DIR", fix)
     if not may_hold_checkpoints and (former := newest_whole(folder)):
         raise UserError(
-            f"OUTPUT_DIR {folder} has checkpoints of another training; the last one is {former}. "
-            "Continue that training with --resume, set another OUTPUT_DIR, or start anew in this "
-            "folder with --overwrite."
+            f"OUTPUT_DIR {folder} has checkpoints of another training; the last is {former}. "
+            "Continue that training with --resume, set another OUTPUT_DIR, or start a new training "
+            "in this folder with --overwrite."
         )
     log_run(folder, rank_of_process())
 

@@ -219,8 +219,8 @@ class ResumableTrainer(DefaultTrainer):
         if loaded and (loaded.fit.faults or loaded.fit.unused):
             fit = loaded.fit
             raise UserError(
-                "The run cannot be resumed with this config, whose model is different: "
-                f"{len(fit.faults) + len(fit.unused)} tensors differ.{fit.listing(3)}"
+                "The run cannot be resumed, because the config describes another model. Use the "
+                f"run's config. {len(fit.faults) + len(fit.unused)} tensors differ:{fit.listing(3)}"
             )
         if self.averaging:
             self.averaging.begin()
@@ -259,8 +259,8 @@ class ResumableTrainer(DefaultTrainer):
         except FloatingPointError as e:
             last = self.checkpointer.get_checkpoint_file() or "none"
             raise FloatingPointError(
-                f"{e}\nThe last whole checkpoint is {last}. Try SOLVER.BASE_LR below "
-                f"{self.cfg.SOLVER.BASE_LR:g}, a longer SOLVER.WARMUP_ITERS, "
+                f"{e}\nLast complete checkpoint: {last}. Try a SOLVER.BASE_LR below "
+                f"{self.cfg.SOLVER.BASE_LR:g}, more SOLVER.WARMUP_ITERS, "
                 "SOLVER.CLIP_GRADIENTS.ENABLED True or, with mixed precision, SOLVER.AMP.PRECISION "
                 "bfloat16."
             ) from e

@@ -63,8 +63,9 @@ def complete_config(
         if channels != cfg.INPUT.CHANNELS:
             raise UserError(
                 f"INPUT.CHANNELS is {cfg.INPUT.CHANNELS}, but the images of {name} have "
-                f"{channels}. Set it to {channels}, and MODEL.PIXEL_MEAN and PIXEL_STD to as many "
-                f"values; or write channels: {cfg.INPUT.CHANNELS} into the data file."
+                f"{channels}. Set INPUT.CHANNELS to {channels}, and MODEL.PIXEL_MEAN and PIXEL_STD "
+                f"to {channels} values each; or write channels: {cfg.INPUT.CHANNELS} into the data "
+                "file."
             )
     if needs_data:
         check_files(names)
@@ -76,11 +77,11 @@ def _check_is_named(cfg: CfgNode, split: str, described: str) -> None:
     """Refuse a config without a data set for ``split``, "TRAIN" or "TEST"."""
     if cfg.DATASETS[split]:
         return
-    files = f"{', '.join(cfg.DATASETS.FILES)}: describes no split called {described}, and "
+    files = f"{', '.join(cfg.DATASETS.FILES)}: found no split called {described}, and "
     raise UserError(
-        f"{files if cfg.DATASETS.FILES else ''}DATASETS.{split} is empty. Name a file that "
-        "describes your data, --data FILE (see datasets/README.md), or a data set that is "
-        f"known here: DATASETS.{split} \"('NAME',)\"."
+        f"{files if cfg.DATASETS.FILES else ''}DATASETS.{split} is empty. Name a data "
+        "file with --data FILE (see datasets/README.md), or a registered data set with "
+        f"DATASETS.{split} \"('NAME',)\"."
     )
 
 
@@ -90,8 +91,8 @@ def check_device(name: str) -> None:
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= gpus:
         raise UserError(
-            f"MODEL.DEVICE is {device}, but torch sees {gpus} GPU(s), which are counted from 0. "
-            "Set it to auto to use what is there, or to cpu."
+            f"MODEL.DEVICE is {device}, but torch sees {gpus} GPU(s), numbered from 0. "
+            "Set it to auto for a GPU if there is one, or to cpu."
         )
 
 
@@ -108,13 +109,13 @@ def complete_schedule(cfg: CfgNode) -> None:
     solver = cfg.SOLVER
     if not solver.MAX_ITER:
         if not solver.EPOCHS:
-            raise UserError("SOLVER.MAX_ITER and SOLVER.EPOCHS are both 0: set either.")
+            raise UserError("SOLVER.MAX_ITER and SOLVER.EPOCHS are both 0. Set one of them.")
         images = len(training_records(cfg))
         solver.MAX_ITER = math.ceil(solver.EPOCHS * images / solver.IMS_PER_BATCH)
         solver.WARMUP_ITERS = min(solver.WARMUP_ITERS, solver.MAX_ITER // 10)
     if solver.WARMUP_ITERS >= solver.MAX_ITER:
         logger.warning(
-            "SOLVER.WARMUP_ITERS is %d and SOLVER.MAX_ITER %d: the learning rate never reaches "
+            "SOLVER.WARMUP_ITERS is %d, but SOLVER.MAX_ITER is %d. The learning rate never reaches "
             "SOLVER.BASE_LR. Set WARMUP_ITERS to a tenth of MAX_ITER.",
             solver.WARMUP_ITERS,
             solver.MAX_ITER,

@@ -65,7 +65,7 @@ def check_settings_of(start: Start, cfg: CfgNode, *, strict: bool = True) -> Non
     before = {key.name: key.default for key in KEYS if key.default is not THEIRS}
     before |= start.settings
     faults = [
-        f"{key} is {now[key]}, and was {value}"
+        f"{key} is {now[key]}, but was {value}"
         for key, value in before.items()
         if key in now and key not in unread and _differs(key, value, now[key])
         if strict or not key.endswith(".NUM_CLASSES")  # a training may have other classes
@@ -74,7 +74,7 @@ def check_settings_of(start: Start, cfg: CfgNode, *, strict: bool = True) -> Non
         _report(
             f"The weights {start.weights} were trained with other settings:\n  "
             + "\n  ".join(faults),
-            "Set these keys to these values, or name only the weights, which hold their settings.",
+            "Set these keys to their former values, or name the weights without a config.",
             strict,
         )
 
@@ -114,12 +114,12 @@ def check_classes_of(start: Start, names: Iterable[str], *, strict: bool = True)
             continue
         known, own = (list(itertools.chain(*kinds)) for kinds in (theirs, ours))
         new, gone = ([n for n in a if n not in b] for a, b in ((own, known), (known, own)))
-        change = f"new: {', '.join(new) or 'none'}; gone: {', '.join(gone) or 'none'}"
+        change = f"new: {', '.join(new) or 'none'}; missing: {', '.join(gone) or 'none'}"
         _report(
-            f"The weights {start.weights} know other classes than {name} "
-            f"({change if new or gone else 'the same in another order'}):\n"
+            f"The data set {name} and the weights {start.weights} have different classes "
+            f"({change if new or gone else 'the same classes in another order'}):\n"
             f"  weights  {', '.join(known)}\n  data     {', '.join(own)}",
-            "Name data with the classes of the weights.",
+            "Name a data set with the classes of the weights.",
             strict,
         )
 
@@ -133,7 +133,7 @@ def register_classes(start: Start) -> str:
 
 
 def _no_records(name: str) -> list[dict]:
-    raise UserError(f"There are no images of the {name}: name data with --data FILE.")
+    raise UserError(f"Found the {name}, but no images. Name a data set with --data FILE.")
 
 
 def _plain(value: Any) -> Any:

@@ -94,8 +94,8 @@ def build(config: str | PathLike, **keys: Any) -> nn.Module:
     heads = [head for head in ("ROI_HEADS", "SEM_SEG_HEAD") if cfg.MODEL[head].NUM_CLASSES == 0]
     if missing := " and ".join(f"MODEL.{head}.NUM_CLASSES" for head in heads):
         raise UserError(
-            f"The config {config} takes its number of classes from data. Set {missing}: the number "
-            "of thing classes in ROI_HEADS, of all semantic classes in SEM_SEG_HEAD."
+            f"The config {config} takes its number of classes from data, which are not read here. "
+            f"Set {missing}. ROI_HEADS counts thing classes, SEM_SEG_HEAD all semantic classes."
         )
     return build_model(cfg)
 
@@ -132,8 +132,9 @@ class Model:
             check_tiling(test.SLIDING_WINDOW.SIZE, test.SLIDING_WINDOW.STRIDE)
             if is_resized:
                 raise UserError(
-                    "TEST.SLIDING_WINDOW: a panoptic model sees tiles at the image's own size. Set "
-                    "INPUT.MIN_SIZE_TEST to 0 and INPUT.FIXED_SIZE to [], or SIZE and STRIDE to []."
+                    "TEST.SLIDING_WINDOW is set, and the config resizes images. A panoptic model "
+                    "needs tiles of the original image: set INPUT.MIN_SIZE_TEST to 0 and "
+                    "INPUT.FIXED_SIZE to []. Or set TEST.SLIDING_WINDOW.SIZE and STRIDE to []."
                 )
         trained = build_trained_model(config, start)
         self._model = refined_by_segfix(config, trained)
@@ -191,8 +192,8 @@ class Model:
             return self._result_of_image("image", source)
         if not isinstance(source, Iterable) or isinstance(source, bytes | memoryview | Mapping):
             raise UserError(
-                f"predict() was given {source!r:.100}, a {type(source).__name__}; it takes a path, "
-                "an array, a tensor, an image of Pillow, or several of them."
+                f"predict() was given {source!r:.100}, a {type(source).__name__}; expected a path, "
+                "an array, a tensor, a Pillow image, or a list of these."
             )
         return _raise_faults_last(
             _result_or_error(self._result_of_source, f"{number:06d}", image)
@@ -213,13 +214,13 @@ class Model:
             return self._result_of_image(name, source)
         result = self.predict(source)
         if not isinstance(result, Result):
-            raise UserError(f"{source}: is not an image; a list may contain only images")
+            raise UserError(f"{source} is not an image. A list may contain only images.")
         return result
 
     def _result_of_image(self, name: str, source: Any) -> Result:
         cfg = self.config.INPUT
         if isinstance(source, TextIOBase):
-            raise UserError(f'{name}: is a file that is opened as text; open it with mode "rb"')
+            raise UserError(f'{name} is a file opened in text mode. Open it with mode "rb".')
         if not isinstance(source, Image.Image) and hasattr(source, "read"):
             image = read_picture(source, cfg.FORMAT, cfg.CHANNELS)
             return self._result(Item(name, name, Path(name)), image)
@@ -239,8 +240,9 @@ class Model:
         if not is_uint8 or array.shape[2:] != (cfg.CHANNELS,):
             kind, shape = getattr(source, "dtype", type(source).__name__), np.shape(source)
             raise UserError(
-                f"{name}: is {kind} {list(shape)}; expected a uint8 array [H,W,{cfg.CHANNELS}], "
-                f"RGB first, a uint8 tensor [{cfg.CHANNELS},H,W], an image of Pillow or a path"
+                f"{name} has type {kind} and shape {list(shape)}; expected a uint8 array "
+                f"[H,W,{cfg.CHANNELS}] (RGB first), a uint8 tensor [{cfg.CHANNELS},H,W], a Pillow "
+                "image or a path."
             )
         return self._result(Item(name, name, Path(name)), reordered(array, cfg.FORMAT))
 
@@ -260,8 +262,8 @@ class Model:
             *found, cut = see_in_tiles(self._model_output, image, window, step, areas)
             if cut:
                 logger.warning(
-                    "%s: %d things lie in no tile of TEST.SLIDING_WINDOW as a whole. Set a larger "
-                    "SIZE, and SIZE - STRIDE as large as the things.",
+                    "%s: %d things are not complete in any tile of TEST.SLIDING_WINDOW. Set a "
+                    "larger SIZE, with an overlap SIZE - STRIDE as large as the things.",
                     item.source,
                     cut,
                 )

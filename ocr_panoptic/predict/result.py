@@ -86,9 +86,9 @@ def classes_of(metadata: Metadata, kind: str) -> Classes:
     labels = np.array(range(len(names)) if kind == "train" else stuff)
     if labels.min() < 0 or labels.max() > np.iinfo(np.uint16).max:
         raise UserError(
-            f"--labels {kind}: the data set {metadata.name} has categories "
-            f"{sorted([*things, *stuff[1:]])}, so 0 cannot stand for things, or the ids do not fit "
-            "16 bits. Take --labels train."
+            f"--labels {kind} is impossible: the category ids of {metadata.name} are "
+            f"{sorted([*things, *stuff[1:]])}. Either 0 is taken and cannot stand for things, or "
+            "an id does not fit into 16 bits. Use --labels train."
         )
     labels = labels.astype(np.uint8 if labels.max() < 256 else np.uint16)
     categories, thing_colors = categories_of(metadata), metadata.thing_colors

@@ -36,7 +36,7 @@ def segfix_config(cfg: CfgNode) -> CfgNode | None:
     file = named.CONFIG_FILE or str(Path(named.WEIGHTS).with_name(CONFIG))
     if not Path(file).is_file():
         raise MissingFileError(
-            f"TEST.SEGFIX.WEIGHTS {named.WEIGHTS}: their config {file} does not exist. Set "
+            f"The config {file} of TEST.SEGFIX.WEIGHTS {named.WEIGHTS} does not exist. Set "
             "TEST.SEGFIX.CONFIG_FILE to the config of that SegFix model."
         )
     return _segfix_config(file, named.WEIGHTS, cfg.MODEL.DEVICE, cfg.MODEL.TRUST_PICKLE)
@@ -54,8 +54,8 @@ def load_segfix_config(file: str, overrides: Mapping[str, Any] | Sequence[Any]) 
     cfg = load_config(file, overrides)
     if cfg.MODEL.META_ARCHITECTURE != "SegFix":
         raise UserError(
-            f"{file}: MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; offsets come from "
-            "SegFix. Name a config in configs/SegFix, or the config.yaml of its run."
+            f"{file}: MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; expected SegFix. "
+            "Name a config in configs/SegFix, or the config.yaml of a SegFix run."
         )
     cfg.DATASETS.TRAIN = cfg.DATASETS.TEST = ()
     complete_config(cfg)
@@ -74,7 +74,7 @@ def refined_by_segfix(cfg: CfgNode, model: nn.Module) -> nn.Module:
 def _check_segments(cfg: CfgNode, dataset: str) -> None:
     """Refuse a data set that has neither semantic nor panoptic labels."""
     if MetadataCatalog.get(dataset).get("evaluator_type") not in ("sem_seg", "coco_panoptic_seg"):
-        raise UserError(f"{dataset} has neither semantic nor panoptic labels, which SegFix needs.")
+        raise UserError(f"SegFix needs semantic or panoptic labels, but {dataset} has neither.")
 
 
 def _offset_mapper(cfg: CfgNode, is_train: bool) -> SemanticDatasetMapper:

@@ -19,8 +19,8 @@ def _complete_semantic_classes(cfg: CfgNode, dataset: str) -> None:
     if kind in (PANOPTIC, INSTANCES):
         raise UserError(
             f"{dataset} is {'a panoptic data set' if kind == PANOPTIC else 'a data set of objects'}"
-            ", and a semantic model knows no things: take a config of Panoptic-FPN, or name label "
-            'PNGs under "semantic" (datasets/README.md).'
+            ", but a semantic model predicts no things. Use a Panoptic-FPN config, or name label "
+            'PNGs under "semantic" in a data file (datasets/README.md).'
             f"{data_file_advice(dataset, metadata, ['semantic'])}"
         )
     count = semantic_class_count(dataset)

@@ -20,11 +20,11 @@ def class_metadata(cfg: CfgNode) -> Metadata:
     """Return the metadata of DATASETS.TEST[0], with the names and colours of the classes."""
     if not task_of(cfg).has_classes:
         raise UserError(
-            "SegFix predicts no classes. Name it in TEST.SEGFIX.WEIGHTS of another model's config, "
-            "or apply it with ocr-panoptic refine."
+            "SegFix predicts offsets, not classes. Name its weights in TEST.SEGFIX.WEIGHTS of "
+            "another model's config, or apply it with ocr-panoptic refine."
         )
     if not cfg.DATASETS.TEST:
-        raise UserError("DATASETS.TEST is empty; its first data set gives the classes' names")
+        raise UserError("DATASETS.TEST is empty. Name a data set there for the class names.")
     return MetadataCatalog.get(cfg.DATASETS.TEST[0])
 
 

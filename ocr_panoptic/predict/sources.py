@@ -67,17 +67,17 @@ def find_inputs(entry: str | os.PathLike, output: str | os.PathLike | None = Non
         return Inputs(path, _frames(path))
     if suffix != LIST_SUFFIX:
         raise UserError(
-            f"{entry}: ends in {suffix or 'nothing'}; expected a folder, a list of images "
+            f"{entry} has the suffix {suffix!r}; expected a folder, a list of images "
             f"({LIST_SUFFIX}), an image ({', '.join(sorted(image_suffixes()))}) or a video "
             f"({', '.join(VIDEO_SUFFIXES)})"
         )
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: is not a text file with a path on each line") from error
+        raise UserError(f"{path} is not a text file with a path on each line") from error
     files = [Path(os.path.abspath(path.parent / Path(line).expanduser())) for line in lines if line]
     if not files:
-        raise MissingFileError(f"{path}: the list names no image")
+        raise MissingFileError(f"{path}: the list is empty. Write an image's path on each line")
     folder = Path(os.path.commonpath([file.parent for file in files]))
     return Inputs(path, _items(folder, list(dict.fromkeys(files))))
 
@@ -101,7 +101,7 @@ def _frames(path: Path) -> list[Item]:
     except UserError:  # truncated: the extra item makes a later reader report it, too
         count += 1
     if not count:
-        raise UserError(f"{path}: no frame can be read; convert it with ffmpeg")
+        raise UserError(f"{path}: the video has no readable frame. Convert it with ffmpeg")
     names = [f"{number:06d}" for number in range(count)]
     return [Item(name, f"{name}.png", path, number) for number, name in enumerate(names)]
 
@@ -159,8 +159,8 @@ def images_below(
     results = os.path.realpath(Path(output).expanduser()) if output else None
     if os.path.realpath(folder) == results:
         raise UserError(
-            f"--output {output}: is the folder of the images, which would mix with the results. "
-            f"Give another folder, such as {printable(folder / 'results')}."
+            f"--output {output} is the folder of the images, and would mix them with the results. "
+            f"Name another folder, such as {printable(folder / 'results')}."
         )
     images, others = [], {}
     for path in _files_below(folder, results):
@@ -168,12 +168,12 @@ def images_below(
         if not path.is_file():
             others[path] = "not a file"
         elif suffix not in image_suffixes():
-            others[path] = f"not an image, by its name ({suffix or 'no suffix'})"
+            others[path] = f"unsupported suffix ({suffix or 'none'})"
         else:
             images.append(path)
     if not images:
-        found = summary(others) if others else "It is empty."
-        raise MissingFileError(f"{folder}: the folder holds no image. {found}")
+        reason = summary(others) if others else "It is empty."
+        raise MissingFileError(f"{folder}: the folder contains no images. {reason}")
     return sorted(images), dict(sorted(others.items()))
 
 

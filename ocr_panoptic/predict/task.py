@@ -53,9 +53,9 @@ def task_of(cfg: CfgNode) -> Task:
     name = cfg.MODEL.META_ARCHITECTURE
     if name not in TASKS:
         raise UserError(
-            f"MODEL.META_ARCHITECTURE is {name}, but only {', '.join(sorted(TASKS))} can be used. "
-            "Name a config (--config-file) that sets it: `ocr-panoptic configs` lists them; those "
-            "for data of your own begin with Custom."
+            f"MODEL.META_ARCHITECTURE is {name}; expected one of {', '.join(sorted(TASKS))}. "
+            "Name a config that sets it (--config-file). `ocr-panoptic configs` lists all configs; "
+            "those for your own data begin with Custom."
         )
     return TASKS[name]
 

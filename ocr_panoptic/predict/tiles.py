@@ -284,8 +284,9 @@ def check_tiling(window: Sequence[int], step: Sequence[int]) -> None:
     """Raise UserError unless 0 < ``step`` < ``window`` on both axes, so that tiles overlap."""
     if len(window) != 2 or len(step) != 2 or not all(0 < s < w for s, w in zip(step, window)):
         raise UserError(
-            f"TEST.SLIDING_WINDOW has SIZE {list(window)} and STRIDE {list(step)}; the tiles of a "
-            "panoptic model overlap: give height and width in pixels, with 0 < STRIDE < SIZE."
+            f"TEST.SLIDING_WINDOW has SIZE {list(window)} and STRIDE {list(step)}; expected a "
+            "height and a width in pixels, with 0 < STRIDE < SIZE, since the tiles of a panoptic "
+            "model must overlap."
         )
 
 

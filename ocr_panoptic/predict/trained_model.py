@@ -77,8 +77,8 @@ def find_model(
         keys = {"OUTPUT_DIR": repr(run), **keys}
         if not (weights := weights or last_checkpoint(run)):
             raise MissingFileError(
-                f"{run} has no whole checkpoint (model_*.pth) of its last training. Name the "
-                "weights, or go on with the training."
+                f"{run} has no complete checkpoint (model_*.pth) of its last training. Name the "
+                "weights, or continue the training."
             )
     if weights:
         keys = {"MODEL.WEIGHTS": repr(weights), **keys}
@@ -87,8 +87,8 @@ def find_model(
         start = read_start(str(weights), trust_pickle=trusted)
         if start.settings is None:
             raise UserError(
-                f"{weights} does not hold the settings that it was trained with: also name its "
-                "config (--config-file)."
+                f"{weights} does not contain the settings of its training. Also name its config "
+                "(--config-file)."
             )
         # The OUTPUT_DIR of the training may not exist on this machine.
         return TrainedModel(
@@ -156,9 +156,9 @@ def check_inference_keys(cfg: CfgNode) -> None:
     """Refuse a TEST.PRECISION that the device or TEST.OPTIMIZED does not allow."""
     precision, device = cfg.TEST.PRECISION, cfg.MODEL.DEVICE
     if precision == "float16" and not device.startswith("cuda"):
-        raise UserError(f"TEST.PRECISION float16 needs a GPU, and MODEL.DEVICE is {device}.")
+        raise UserError(f"TEST.PRECISION float16 needs a GPU, but MODEL.DEVICE is {device}.")
     if precision not in ("auto", "float32") and not cfg.TEST.OPTIMIZED:
-        raise UserError(f"TEST.PRECISION {precision} needs TEST.OPTIMIZED True.")
+        raise UserError(f"TEST.PRECISION is {precision}, which needs TEST.OPTIMIZED True.")
 
 
 def deployed(cfg: CfgNode, model: nn.Module, **options: Any) -> InferenceModel:

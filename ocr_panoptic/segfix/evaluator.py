@@ -42,7 +42,7 @@ class OffsetEvaluator(DatasetEvaluator):
             if "sem_seg" not in input_:
                 raise UserError(
                     f"{input_['file_name']}: the record has no labels, so the offsets cannot be "
-                    "evaluated. Is it a split without labels?"
+                    "evaluated. Use a split with labels."
                 )
             near, direction = split_offset_labels(input_["sem_seg"].cpu().numpy())
             found = output["near_boundary"].cpu().numpy()

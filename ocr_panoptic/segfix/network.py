@@ -34,8 +34,8 @@ class SegFix(SemanticSegmentor):
         super().__init__(**kwargs)
         if not isinstance(self.sem_seg_head, SegFixHead):
             raise UserError(
-                f"MODEL.SEM_SEG_HEAD.NAME is {type(self.sem_seg_head).__name__}; SegFix takes "
-                "SegFixHead"
+                f"MODEL.SEM_SEG_HEAD.NAME is {type(self.sem_seg_head).__name__}; SegFix "
+                "needs SegFixHead"
             )
         self.inference = inference
         self.divisor = math.lcm(

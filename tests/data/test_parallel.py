@@ -36,5 +36,5 @@ def test_a_worker_that_the_system_ends_is_not_waited_for():
 
 
 def test_no_worker():
-    with pytest.raises(ValueError, match="--workers is 0, it must be at least 1"):
+    with pytest.raises(ValueError, match="--workers is 0; expected a number of at least 1"):
         list(imap_with_progress(abs, [1], "work", workers=0))

@@ -47,9 +47,11 @@ def spoiled(tiny_data, short_args, monkeypatch):
 def test_weights_that_are_not_finite_are_not_saved(spoiled, tmp_path):
     """Weights are checked even if no loss is NaN, because such a file could not be resumed."""
     message = spoiled(Spoiling(math.inf, after=2))
-    assert "Iteration 2 has broken the model: 1 values of sem_seg_head.refined_pred" in message
+    assert "The model is broken after iteration 2: 1 values of sem_seg_head.refined_pred" in message
     last = last_checkpoint(tmp_path / "run")
-    assert last.endswith("model_0000001.pth") and f"whole checkpoint is {last}. Try" in message
+    assert (
+        last.endswith("model_0000001.pth") and f"Last complete checkpoint: {last}. Try" in message
+    )
 
 
 @pytest.mark.parametrize(

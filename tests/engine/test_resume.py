@@ -105,9 +105,9 @@ def test_where_a_run_continues():
     state = {**resumable(150, IMS_PER_BATCH=4), "images": 1000}
     assert position({}, state) == (150, 1000)
     assert position({"MAX_ITER": 100}, resumable(100)) == (100, 800)
-    with pytest.raises(ValueError, match="has 101 iterations, but SOLVER.MAX_ITER is 100. Set it"):
+    with pytest.raises(ValueError, match="is from iteration 101, but SOLVER.MAX_ITER is 100. Set"):
         position({"MAX_ITER": 100}, resumable(101))
-    with pytest.raises(ValueError, match="OPTIMIZER is SGD, and the checkpoint .* AdamW"):
+    with pytest.raises(ValueError, match="OPTIMIZER is SGD, but the run .* AdamW"):
         position({}, resumable(1, OPTIMIZER="AdamW"))
 
 
@@ -182,12 +182,12 @@ def test_the_present_config_counts(interrupted, resume, caplog):
 @pytest.mark.slow
 def test_refused_continuations(interrupted, resume):
     config = (interrupted / "config.yaml").read_text()
-    with pytest.raises(ValueError, match="CONTEXT.NAME is none, and was OCR"):
+    with pytest.raises(ValueError, match="CONTEXT.NAME is none, but was OCR"):
         resume("MODEL.CONTEXT.NAME", "none")
-    with pytest.raises(ValueError, match="the checkpoint has the state of SGD"):
+    with pytest.raises(ValueError, match="the run was trained with SGD"):
         resume("SOLVER.OPTIMIZER", "AdamW")
     torch.save({"model": {"a": torch.zeros(1)}, "trainer": 3}, interrupted / "model_final.pth")
-    with pytest.raises(ValueError, match="has weights, but not the state of training"):
+    with pytest.raises(ValueError, match="contains weights, but not the training state"):
         resume()
     assert (interrupted / "config.yaml").read_text() == config
 
@@ -212,7 +212,7 @@ def test_another_training_in_the_folder(interrupted, resume, short_args):
     assert not (interrupted / "metrics.json").read_text()
     assert {path.name for path in interrupted.glob("model_0*.pth")} == set()
     # If it is killed before its first checkpoint, the other training must not go on instead.
-    with pytest.raises(FileNotFoundError, match="only those of an earlier"):
+    with pytest.raises(FileNotFoundError, match="no checkpoint of the last training"):
         resume()
     trainer = Trainer(setup(short_args(flags=("--resume", "auto")))[0])
     trainer.resume_or_load("auto")

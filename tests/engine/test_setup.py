@@ -47,7 +47,7 @@ def test_faults_are_reported_before_the_training(tiny_data, make_args, tmp_path,
     for flags, split in (([], "train"), (["--eval-only"], "val")):
         words = ["--config-file", str(OCR_CONFIG), "--data", str(tmp_path / "city.yaml"), *flags]
         words += ["OUTPUT_DIR", str(tmp_path / "run")]
-        with pytest.raises(ValueError, match=rf"city.yaml: describes no split called {split}, and"):
+        with pytest.raises(ValueError, match=rf"city.yaml: found no split called {split}, and"):
             main(argument_parser().parse_args(words))
 
 

@@ -193,7 +193,7 @@ def test_half_precision_has_the_bits_of_autocast(panoptic, kind):
         (lambda: deploy(nn.Identity(), "half"), "'half'; expected one of float32, bfloat16"),
         (
             lambda: check_inference_keys(make_cfg("TEST.PRECISION", "float16")),
-            "needs a GPU, and MODEL.DEVICE is cpu",
+            "needs a GPU, but MODEL.DEVICE is cpu",
         ),
         (
             lambda: check_inference_keys(

@@ -177,7 +177,7 @@ def test_a_key_changes_the_losses_or_is_refused(architecture, key, value, base, 
     if not unmet:
         assert losses(architecture, *opts) != losses(architecture, *base)
     elif any(condition.refuses for condition in unmet):
-        with pytest.raises(ValueError, match=f"  {key.name} is .*; it is read only with "):
+        with pytest.raises(ValueError, match=f"  {key.name} is .*; it has an effect only with "):
             check_unread_keys(cfg)
     else:
         with suppress(ValueError):  # SegFix reads none of the other keys

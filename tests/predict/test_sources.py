@@ -66,17 +66,17 @@ def test_every_file_is_an_image_or_left_out(folder):
     }
     assert {path.name: why for path, why in others.items()} == {
         **{"gone.jpg": "not a file", "pipe.png": "not a file"},
-        "x": "not an image, by its name (no suffix)",
-        "x.zip": "not an image, by its name (.zip)",
+        "x": "unsupported suffix (none)",
+        "x.zip": "unsupported suffix (.zip)",
     }
     for path in images:
         path.unlink()
-    with pytest.raises(FileNotFoundError, match="no image. 4 files are left out: 2 x not a file"):
+    with pytest.raises(FileNotFoundError, match="no images. 4 files are left out: 2 x not a file"):
         images_below(folder / "empty")
 
 
 def test_results_below_the_images(folder):
-    with pytest.raises(ValueError, match="--output a/../a: is the folder of the images.*a/results"):
+    with pytest.raises(ValueError, match="--output a/../a is the folder of the images.*a/results"):
         find_inputs("a", "a/../a")
     (folder / "a/drawn").mkdir()
     (folder / "a/drawn/x.png").touch()
