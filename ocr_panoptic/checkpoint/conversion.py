@@ -28,7 +28,7 @@ ABN_EPS = 1e-5
 FUSION = f"{HEAD}context.g.weight"
 COUNTER = "num_batches_tracked"
 # Tensor of HRNet-OCR's files -> why it is not used.
-UNUSED = {"loss.criterion.weight": "class weights of the loss, a key of the config here"}
+UNUSED = {"loss.criterion.weight": "class weights of the loss, which a config key sets"}
 
 
 @dataclass
@@ -50,14 +50,14 @@ class Conversion:
         lines = [f"{len(self.renamed)} tensors renamed"]
         if FUSION in self.weights:
             lines.append(f"input channels of {FUSION}: [context, pixels] -> [pixels, context]")
-        lines.append(f"{len(self.folded)} biases folded into the mean of the norm after them")
+        lines.append(f"{len(self.folded)} biases folded into the means of the next norms")
         lines += [f"  {name}" for name in self.folded]
         if self.absolute:
             count = len(self.absolute)
-            lines.append(f"{count} norms are InPlaceABN's: weight -> |weight| + {ABN_EPS}")
+            lines.append(f"{count} norms come from InPlaceABN: weight -> |weight| + {ABN_EPS}")
         lines += [f"dropped: {name} ({reason})" for name, reason in self.dropped.items()]
         if self.filled:
-            lines.append(f"{len(self.filled)} counters of batches are not in the file: set to 0")
+            lines.append(f"{len(self.filled)} batch counters missing from the file: set to 0")
         return "\n".join(lines)
 
     def expected_settings(self) -> dict[str, Any]:
@@ -114,11 +114,11 @@ def convert_weights(weights: Mapping[str, Tensor], source: str, model_shapes: Sh
         is_bias = kind == "bias" and mean in model_shapes and re.fullmatch(layout.biased, conv)
         target = mean if is_bias else target
         if target not in model_shapes and target in counters:
-            found.dropped[name] = "counter of batches, which this model's norms do not have"
+            found.dropped[name] = "batch counter, which this model's norms do not have"
         elif target not in model_shapes:
-            faults.append(f"{name}: would be {target}, which the model does not have")
+            faults.append(f"{name}: becomes {target}, which the model does not have")
         elif target in (biases if is_bias else found.weights):
-            faults.append(f"{name}: a second tensor for {target}")
+            faults.append(f"{name}: another tensor also becomes {target}")
         else:
             if is_bias:
                 biases[target] = tensor
@@ -133,15 +133,15 @@ def convert_weights(weights: Mapping[str, Tensor], source: str, model_shapes: Sh
             found.weights[name] = torch.tensor(0)
             found.filled.append(name)
         elif name not in found.weights:
-            faults.append(f"{name}: in the model, but nothing in the file becomes it")
+            faults.append(f"{name}: in the model, but the file has no tensor for it")
         conv = name.removesuffix(".norm.running_mean")
         if re.fullmatch(layout.biased, conv) and conv != name and name not in biases:
-            faults.append(f"{conv}.bias: the published network has it, the file does not")
+            faults.append(f"{conv}.bias: in the published network, but not in the file")
     if faults:
         shown = "\n  ".join(faults[:20] + ["..."] * (len(faults) > 20))
         raise UserError(
-            f"These are not the weights of {source} that the config describes; {len(faults)} "
-            f"tensors do not fit.\n  {shown}\n"
+            f"The file does not contain the {source} weights that the config describes: "
+            f"{len(faults)} tensors do not fit.\n  {shown}\n"
             "Check --from, and the recipe's backbone, classes and HMSA.ENABLED "
             "(docs/checkpoints.md has a recipe for each published file)."
         )
@@ -191,20 +191,20 @@ def convert_file(
         )
     if output_file.exists() and output_file.samefile(input_file):
         raise UserError(
-            f"The output {output_file} is the published file itself, which would be replaced. Name "
-            "another output file."
+            f"The output {output_file} is the published file, and would replace it. Name another "
+            "output file."
         )
     checkpoint = read_checkpoint(str(input_file), trust_pickle=trust_pickle)
     weights = checkpoint.pop("model")
     cfg = make_config(described_settings(weights, source))
     conversion = convert_weights(weights, source, shapes_of(cfg))
-    conversion.dropped |= dict.fromkeys(checkpoint, "an entry beside the weights")
+    conversion.dropped |= dict.fromkeys(checkpoint, "not part of the weights")
     settings = conversion.expected_settings()
     if faults := differing_settings(cfg, settings):
         raise UserError(
-            f"The config is not for weights of {source}: their logits would be wrong.\n  "
+            f"With this config, the logits of {source} weights would be wrong:\n  "
             + "\n  ".join(faults)
-            + "\nLeave these keys out; the published file determines them."
+            + "\nRemove these keys from the config; the published file determines their values."
         )
     record = {
         "source": source,
@@ -251,8 +251,8 @@ def described_settings(weights: Mapping[str, Any], source: str) -> dict[str, Any
     }
     if not any(name.startswith(HEAD) for name in shapes):
         raise UserError(
-            f"These are not the weights of {source}: no tensor has a name of its head. Check --from"
-            " (docs/checkpoints.md has a recipe for each published file)."
+            f"The file does not contain {source} weights: no tensor has a name of the {source} "
+            "head. Check --from (docs/checkpoints.md has a recipe for each published file)."
         )
     backbone = _resnet(shapes) if found.backbone == "resnet" else _hrnet(shapes)
     return {**found.expected_settings(), **backbone, **_head(shapes)}

@@ -289,9 +289,17 @@ def published_file(w18, tmp_path) -> Path:
         ("stage4.1.fuse_layers.3.2.0.0.weight", "missing", "body.stage4.1.fuse.*: in the model"),
         ("ocr_gather_head.weight", "extra", "ocr_gather_head.weight: in the file, but not in the"),
         ("stage4.3.branches.0.0.conv1.weight", "extra", "stage4.3.*which the model does not have"),
-        ("conv3x3_ocr.1.0.running_var", "extra", "conv3x3_ocr.1.*a second tensor for .*bottlenec"),
-        ("model.cls_head.weight", "extra", "model.cls_head.weight: a second tensor for .*predict"),
-        ("conv3x3_ocr.0.bias", "missing", "bottleneck.bias: the published network has it"),
+        (
+            "conv3x3_ocr.1.0.running_var",
+            "extra",
+            "conv3x3_ocr.1.*another tensor also becomes .*bottlenec",
+        ),
+        (
+            "model.cls_head.weight",
+            "extra",
+            "model.cls_head.weight: another tensor also becomes .*predict",
+        ),
+        ("conv3x3_ocr.0.bias", "missing", "bottleneck.bias: in the published network"),
         ("ocr_distri_head.object_context_block.f_up.0.bias", "extra", "be .*context.rho.bias, whi"),
         ("cls_head.weight", "shape", r"\(7, 1, 1, 1\) in the file, \(19, 512, 1, 1\) for"),
         ("conv3x3_ocr.0.bias", "shape", r"r.0.bias: \(7, 1, 1, 1\) in the file, \(512"),
@@ -313,10 +321,10 @@ def test_tensors_that_do_not_fit(w18, name, change, message):
     [
         ("hrnet_lip", "published.pth", "out.pth", "4 tensors .*(19, 512, 1, 1) in the file, (20,"),
         ("mmseg_R_101_cityscapes", "published.pth", "out.pth", "weights of hrnet that the config"),
-        ("hrnet_cityscapes", "own.pth", "out.pth", "weights of hrnet: no tensor has a name of its"),
+        ("hrnet_cityscapes", "own.pth", "out.pth", "hrnet weights: no tensor has a name of the"),
         ("hrnet_cityscapes", "nowhere.pth", "out.pth", "nowhere.pth: file not found"),
         ("hrnet_cityscapes", "text.pth", "out.pth", "text.pth is not a checkpoint"),
-        ("hrnet_cityscapes", "text.pth", "text.pth", "text.pth is the published file itself"),
+        ("hrnet_cityscapes", "text.pth", "text.pth", "text.pth is the published file"),
         ("hrnet_cityscapes", "text.pth", "out.onnx", "out.onnx; expected a name that ends in .pth"),
     ],
 )
@@ -335,7 +343,7 @@ def test_norms_without_counters_are_inplace_abns(w18):
     tensors = {k: v for k, v in w18[0].items() if not k.endswith("num_batches_tracked")}
     found = convert_weights(tensors, "hrnet", shapes)
     assert {name.rpartition(".")[2] for name in found.filled} == {"num_batches_tracked"}
-    assert f"{len(found.filled)} counters of batches are not in the file" in found.report()
+    assert f"{len(found.filled)} batch counters missing from the file" in found.report()
     expected = tensors["bn1.weight"].abs() + 1e-5
     torch.testing.assert_close(found.weights["backbone.body.bn1.weight"], expected, rtol=0, atol=0)
 
@@ -363,7 +371,7 @@ def test_record_of_the_origin(published_file, tmp_path):
 
 def test_a_published_file_as_model_weights_is_to_be_converted(published_file):
     for strict in (True, False):  # evaluation, training
-        with pytest.raises(ValueError, match="name the model .* or convert the file"):
+        with pytest.raises(ValueError, match="convert the file with ocr-panoptic convert"):
             checkpointer = SafeCheckpointer(nn.Linear(1, 1), demands=Demands(strict=strict))
             checkpointer.load(str(published_file))
 
@@ -387,4 +395,4 @@ def test_every_tensor_and_entry_is_accounted_for(w18, published_file, tmp_path, 
     convert("hrnet_cityscapes", other, output, flags=("--trust-pickle",))
     printed = capsys.readouterr().out
     for name in ("meta", "model_ema", "optimizer"):
-        assert f"dropped: {name} (an entry beside the weights)" in printed
+        assert f"dropped: {name} (not part of the weights)" in printed

@@ -73,9 +73,9 @@ def check_run(cfg: CfgNode, *, processes: int = 1, resume: Resume = False) -> Ru
         _check_continuation(cfg, start)
     except ERRORS as e:
         check.faults.append(str(e))
-    found = last_checkpoint(cfg.OUTPUT_DIR) or "nothing: there is no checkpoint"
+    last = last_checkpoint(cfg.OUTPUT_DIR) or "no checkpoint"
     starts = ["starts from", start.weights or "random weights"]
-    check.tables["Start"] = [["", ""], starts, ["--resume finds", found]]
+    check.tables["Start"] = [["", ""], starts, ["--resume finds", last]]
     return check
 
 
@@ -113,23 +113,23 @@ def check_solver(cfg: CfgNode, processes: int) -> CfgNode:
     reference = cfg.SOLVER.REFERENCE_WORLD_SIZE
     if reference and cfg.SOLVER.IMS_PER_BATCH % reference:
         raise UserError(
-            f"SOLVER.IMS_PER_BATCH is {cfg.SOLVER.IMS_PER_BATCH}, which the {reference} processes "
-            "of SOLVER.REFERENCE_WORLD_SIZE do not divide."
+            f"SOLVER.IMS_PER_BATCH is {cfg.SOLVER.IMS_PER_BATCH}; expected a multiple of "
+            f"SOLVER.REFERENCE_WORLD_SIZE ({reference} processes)."
         )
     cfg = DefaultTrainer.auto_scale_workers(cfg, processes)
     batch, steps = cfg.SOLVER.IMS_PER_BATCH, cfg.SOLVER.ACCUMULATION_STEPS
     if steps < 1 or batch < 1 or batch % (processes * steps):
         raise UserError(
-            f"SOLVER.IMS_PER_BATCH is {batch}, which {processes} process(es) times "
-            f"SOLVER.ACCUMULATION_STEPS {steps} do not divide. Each part of a batch needs the "
-            "same number of images, at least 1."
+            f"SOLVER.IMS_PER_BATCH is {batch}; expected a positive multiple of {processes} "
+            f"process(es) times SOLVER.ACCUMULATION_STEPS {steps}, because each part of a batch "
+            "needs the same number of images."
         )
     if cfg.TEST.BEST_CHECKPOINT:
         _check_best_metric(cfg)
     if cfg.TEST.PATIENCE and not cfg.TEST.EVAL_PERIOD:
         raise UserError(
-            f"TEST.PATIENCE is {cfg.TEST.PATIENCE}, but the training has no evaluations: set "
-            "TEST.EVAL_PERIOD, or TEST.EVALUATIONS."
+            f"TEST.PATIENCE is {cfg.TEST.PATIENCE}, but the training has no evaluations. Set "
+            "TEST.EVAL_PERIOD or TEST.EVALUATIONS."
         )
     return cfg
 
@@ -144,9 +144,8 @@ def _check_best_metric(cfg: CfgNode) -> None:
     if is_unusable or not (data and metrics) or (dataset and dataset[0] not in data):
         form = f"{data[0]}/panoptic_seg/PQ" if len(data) > 1 else "panoptic_seg/PQ"
         raise UserError(
-            f"TEST.BEST_CHECKPOINT is {best}, which no evaluation on DATASETS.TEST {data} has, or "
-            f"which is better when lower. It is of the form {form}, or sem_seg/mIoU, bbox/AP, "
-            "segm/AP."
+            f"TEST.BEST_CHECKPOINT is {best}; expected a metric that is measured on DATASETS.TEST "
+            f"{data} and is better when higher, such as {form}, sem_seg/mIoU, bbox/AP or segm/AP."
         )
 
 

@@ -86,7 +86,7 @@ def comparison_report(study: Study, records: Records) -> str:
             values = [run["metrics"][m] for run in runs if run["metrics"].get(m) is not None]
             mean = statistics.fmean(values) if values else None
             cells[m] = plus_minus(mean, statistics.stdev(values) if len(values) > 1 else None)
-        cells[f"{metric.partition('/')[2]} of ours above it"] = gain_text(over.get(name))
+        cells[f"{metric.partition('/')[2]} gain of ours"] = gain_text(over.get(name))
         if runs:
             cells["parameters (M)"] = f"{runs[0]['parameters'] / 1e6:.2f}"
             cells["CPU s a run"] = f"{statistics.fmean(run['cpu_seconds'] for run in runs):.0f}"
@@ -98,10 +98,10 @@ def comparison_report(study: Study, records: Records) -> str:
     for c in names:
         of_class = gains_of_ours(records, [class_values(run, metric).get(c) for run in records])
         gains = {name: gain_text(of_class.get(name)) for name in over}
-        classes.append({"ours above, of class": c, **gains})
+        classes.append({"gain of ours, by class": c, **gains})
     note = (
         "Differences are paired by seed, with their 95 % confidence interval (Student's t) in "
-        "brackets; bold if the interval excludes 0. One in 20 such intervals misses the true value."
+        "brackets, and bold if it excludes 0. One in 20 of these intervals misses the true value."
     )
     return "\n\n".join([markdown(heads), *([markdown(classes)] if over else []), note]) + "\n"
 
@@ -119,7 +119,7 @@ def verdict(study: Study, records: Records) -> str:
         parts = []
         values = [run["metrics"].get(metric) for run in records]
         for name, i in gains_of_ours(records, values).items():
-            judged = "(no interval from one seed)" if i.half is None else f"{i.ends} {_word(i)}"
+            judged = "(no interval for one seed)" if i.half is None else f"{i.ends} {_word(i)}"
             parts.append(f"{name} {i.mean:+.2f} {judged}")
         if parts:
             lines.append(f"{metric}, ours against {', '.join(parts)}")
@@ -130,7 +130,7 @@ def _word(interval: Interval) -> str:
     if interval.excludes_zero:
         return "better" if interval.mean > 0 else "worse"
     is_level = interval.half is not None and abs(interval.mean) + interval.half <= LEVEL
-    return "level" if is_level else "undecided: more seeds"
+    return "level" if is_level else "undecided (more seeds needed)"
 
 
 def gains_of_ours(records: Records, values: Sequence[float | None]) -> dict[str, Interval]:

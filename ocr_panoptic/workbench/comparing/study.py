@@ -77,7 +77,7 @@ def run_study(study: Study, train: Sequence[str], output: Path) -> None:
         train: interpreter and training script (train_net.py or similar).
     """
     count, runs = len(read_runs(study, output)), sum(len(s.seeds) for s in study.systems.values())
-    print(f"{runs} runs, of which {count} are finished", flush=True)
+    print(f"{count} of {runs} runs are finished", flush=True)
     for seed in study.seeds:
         for name, system in study.systems.items():
             if seed not in system.seeds:
@@ -91,9 +91,9 @@ def run_study(study: Study, train: Sequence[str], output: Path) -> None:
                         start = time.perf_counter()
                         _run(study, name, seed, train, folder)
                         count, minutes = count + 1, (time.perf_counter() - start) / 60
-                        print(f"{count} of {runs} are finished; it took {minutes:.1f} minutes")
+                        print(f"{count} of {runs} runs finished; the last took {minutes:.1f} min")
             except Timeout:
-                print(f"{name}, seed {seed}: another process trains it", flush=True)
+                print(f"{name}, seed {seed}: another process is training this run", flush=True)
 
 
 def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path) -> None:
@@ -122,7 +122,7 @@ def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path)
                 signal.signal(number, handler)
         process.returncode = os.waitstatus_to_exitcode(status)
     if received:
-        print(f"{name}, seed {seed}: ended by {received[0].name}; the same command continues it")
+        print(f"{name}, seed {seed}: stopped by {received[0].name}. Repeat the command to continue")
         raise SystemExit(128 + received[0])
     if process.returncode:
         raise UserError(
@@ -134,8 +134,8 @@ def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path)
     evaluation = read_evaluation(evaluation_folder(folder, cfg.DATASETS.TEST[0]))
     rows, metrics = read_training_log(folder), flatten_results_dict(evaluation.results)
     if absent := [metric for metric in study.metrics if metric not in metrics]:
-        found = ", ".join(m for m in metrics if "-" not in m)
-        raise UserError(f"{folder}: no metric {', '.join(absent)}; the evaluation has {found}")
+        measured = ", ".join(m for m in metrics if "-" not in m)
+        raise UserError(f"{folder}: expected {', '.join(absent)}; the evaluation has {measured}")
     times = [row["time"] for row in rows if "time" in row]
     record = {
         "system": name,
@@ -191,8 +191,8 @@ def check_record(study: Study, name: str, seed: int, record: Mapping[str, Any], 
             for settings in (then, now)
         )
         raise UserError(
-            f"{file}: {name}, seed {seed} was trained with {found}; the study has {wanted}. Take "
-            "another --output, or remove that run."
+            f"{file}: {name}, seed {seed} was trained with {found}, but the study has {wanted}. "
+            "Name another --output, or remove that run."
         )
 
 

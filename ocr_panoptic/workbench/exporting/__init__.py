@@ -7,8 +7,8 @@ try:
     import onnxscript  # noqa: F401
 except ModuleNotFoundError as error:
     raise MissingPackageError(
-        f"{error.name} is not installed, which an export needs: pip install onnx onnxruntime "
-        "onnxscript"
+        f"{error.name} is not installed, but an export needs it. Run: pip install onnx "
+        "onnxruntime onnxscript"
     ) from error
 
 from .onnx_file import describe, export_onnx

@@ -34,19 +34,19 @@ class SemanticGraph(nn.Module):
         channels = model.pixel_mean.numel()
         if channel_order not in ("RGB", "BGR") or channels != 3:
             raise UserError(
-                f"INPUT.FORMAT is {channel_order} and INPUT.CHANNELS {channels}; only models for "
-                "RGB or BGR, with 3 channels, can be exported"
+                f"INPUT.FORMAT is {channel_order} and INPUT.CHANNELS is {channels}; only models "
+                "for RGB or BGR images with 3 channels can be exported"
             )
         context = getattr(model.sem_seg_head, "context", None)
         if context is not None and context.needs_truth:
             raise UserError(
-                f"The scheme of MODEL.CONTEXT.NAME ({type(context).__name__}) needs the ground "
-                "truth of every image, so it cannot be exported"
+                f"The context scheme in MODEL.CONTEXT.NAME ({type(context).__name__}) needs the "
+                "ground truth of every image, so it cannot be exported"
             )
         if any(isinstance(module, WindowBlock) for module in model.modules()):
             raise UserError(
-                "A Swin cannot be exported: PyTorch's exporter does not terminate on windows over "
-                "maps of any size. ConvNeXt, ViT, PVT v2, ResNet and EfficientNet can be exported"
+                "Swin networks cannot be exported: PyTorch's exporter never finishes. "
+                "ConvNeXt, ViT, PVT v2, ResNet and EfficientNet can be exported"
             )
         # Padding that depends on the size nests expressions of sizes, and tracing takes minutes.
         self.model = evenly_padded(model)
@@ -58,7 +58,7 @@ class SemanticGraph(nn.Module):
         if not self.model.sees_images_once:
             raise UserError(
                 "TEST.SCALES, TEST.FLIP or TEST.SLIDING_WINDOW is set, but an exported model sees "
-                "each image once: set TEST.SCALES [1.0], TEST.FLIP False and "
+                "each image once. Set TEST.SCALES [1.0], TEST.FLIP False and "
                 "TEST.SLIDING_WINDOW.SIZE [] and STRIDE []"
             )
 
@@ -119,7 +119,7 @@ class PanopticGraph(SemanticGraph):
         check_instances(self.model)
         if getattr(self.model, "augmentation", None):
             raise UserError(
-                "TEST.AUG.ENABLED is True, but an exported model sees each image once: set it to "
+                "TEST.AUG.ENABLED is True, but an exported model sees each image once. Set it to "
                 "False"
             )
 

@@ -66,12 +66,12 @@ def export_onnx(
     graph = build_graph(model.network, channel_order)
     with replacing(path) as temporary:
         write_onnx(graph, augmentation, description, temporary, precision)
-        logger.info("Comparing onnxruntime with PyTorch, on images of %d sizes", len(SIZES))
+        logger.info("Comparing onnxruntime with PyTorch on images of %d sizes", len(SIZES))
         rows = check_parity(model, Model(temporary), semantic_logits, channel_order, augmentation)
         for row in rows:
             if faults := parity_faults(row, precision):
                 raise UserError(
-                    f"{path} is not written: onnxruntime's results differ from the model's on an "
+                    f"{path} was not written: onnxruntime's results differ from the model's on an "
                     f"image of {row['image']}: {', '.join(faults)}. Try another version of "
                     "onnxruntime, or another checkpoint of the run (--weights)."
                 )

@@ -49,7 +49,7 @@ def find_runtime(given: Path | None = None) -> dict[str, bytes]:
         given: npm package of onnxruntime-web, a folder or a ``.tgz`` file; by default, the package
             is fetched from npm's registry.
     """
-    fix = f"Get it with `npm pack onnxruntime-web@{VERSION}` and name it with --onnxruntime-web"
+    fix = f"Get it with `npm pack onnxruntime-web@{VERSION}` and pass the file to --onnxruntime-web"
     registry = os.environ.get("npm_config_registry", REGISTRY).rstrip("/")  # noqa: SIM112
     where = given or f"{registry}/onnxruntime-web/-/onnxruntime-web-{VERSION}.tgz"
     try:
@@ -61,7 +61,7 @@ def find_runtime(given: Path | None = None) -> dict[str, bytes]:
         raise UserError(f"onnxruntime-web cannot be read from {where}: {error}. {fix}") from error
     for name, content in found.items():
         if hashlib.sha256(content).hexdigest() != RUNTIME[name]:
-            raise UserError(f"{name} of {where} is not onnxruntime-web {VERSION}'s. {fix}")
+            raise UserError(f"{name} in {where} is not from onnxruntime-web {VERSION}. {fix}")
     return found
 
 
@@ -94,8 +94,8 @@ def write_page(folder: Path, model: Path, runtime: dict[str, bytes]) -> None:
     packed = _script("model.onnx", model.read_bytes())
     if len(packed) > LARGEST * 4 // 3:
         raise UserError(
-            f"{model} is too large for a page: browsers read at most {LARGEST >> 20} MiB, "
-            "compressed. --precision int8 makes the file a quarter of its size"
+            f"{model} is too large for a page: browsers read at most {LARGEST >> 20} MiB "
+            "(compressed). Use --precision int8 for a file of a quarter of the size"
         )
     write_text(folder / "model.js", f"globalThis.description = {description};\n{packed}")
     binaries = [_script(name, content) for name, content in runtime.items() if name != SCRIPT]

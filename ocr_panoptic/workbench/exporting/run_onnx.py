@@ -67,14 +67,14 @@ class Model:
         text = self.session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
         if text is None:
             raise ValueError(
-                f"{path} has no description of its classes; this program runs only models that "
-                "ocr-panoptic export has written"
+                f"{path} has no description of its classes. This program runs only models from "
+                "ocr-panoptic export"
             )
         self.description = json.loads(text)
         if self.description["format"] != FORMAT:
             raise ValueError(
-                f"{path} has format {self.description['format']}, but this program reads {FORMAT}: "
-                "use the run_onnx.py of the version that wrote it"
+                f"{path} has format {self.description['format']}, but this program reads {FORMAT}. "
+                "Use the run_onnx.py of the version that wrote the file"
             )
         self.classes = self.description["classes"]
         self._outputs = [output.name for output in self.session.get_outputs()]
@@ -126,7 +126,7 @@ def read_image(path: str | os.PathLike) -> np.ndarray:
         with Image.open(path) as file:
             image = ImageOps.exif_transpose(file)
             if image.mode == "F":
-                raise ValueError("its values are floats without a known range")
+                raise ValueError("its pixels are floats, whose range is unknown")
             if image.mode.startswith("I"):
                 image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
             return np.asarray(image.convert("RGB"))
@@ -212,7 +212,7 @@ class Results:
 
     def __init__(self, folder: Path, model: Model, overlays: bool):
         if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-            raise ValueError(f"--output {folder} already exists: name a new or an empty folder")
+            raise ValueError(f"--output {folder} already exists. Name a new or an empty folder")
         self._folder, self._model, self._overlays = folder, model, overlays
         self._images: list[dict[str, Any]] = []
         self._annotations: list[dict[str, Any]] = []

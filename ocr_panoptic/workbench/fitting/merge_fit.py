@@ -53,15 +53,15 @@ def kept_predictions(trained: TrainedModel) -> KeptPredictions:
     cfg, start = trained
     if cfg.MODEL.META_ARCHITECTURE != "PanopticSegmentor":
         raise UserError(
-            f"MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; only a "
-            "PanopticSegmentor has a merge to fit"
+            f"MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; expected "
+            "PanopticSegmentor, whose merge can be fitted"
         )
     name = cfg.DATASETS.TEST[0]
     metadata = MetadataCatalog.get(name)
     if not metadata.get("panoptic_json"):
         raise UserError(
-            f"{name} has no panoptic truth to fit a merge to; set DATASETS.TEST to a validation "
-            "split with annotations"
+            f"{name} has no panoptic annotations, which the fit needs. Set DATASETS.TEST to a "
+            "validation split with annotations"
         )
     truth = PanopticTruth(metadata)
     ids = [category["id"] for category in truth.categories]
@@ -123,8 +123,8 @@ def fit_merge(
     count = len(kept.images)
     if not 2 <= folds <= count:
         raise UserError(
-            f"{count} images cannot be split into {folds} folds; there must be at least 2 folds, "
-            "each with an image"
+            f"{count} images cannot be split into {folds} folds; expected at least 2 folds, each "
+            "with at least one image"
         )
     search = _Search(kept, present)
     fold = np.arange(count) * folds // count
@@ -145,7 +145,7 @@ def fit_merge(
     best = best_of(every)
     rows = []
     for name, rules, of_fold in (
-        ("one setting for all classes", best, first),
+        ("the same setting for all classes", best, first),
         ("a setting for each class", search.by_class(best, range(count)), by_class),
     ):
         held = np.zeros_like(now)

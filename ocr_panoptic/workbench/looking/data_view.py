@@ -77,13 +77,13 @@ def write_data_page(
     records = DatasetCatalog.get(dataset)
     if not metadata.get("stuff_classes") or not any(map(has_labels, records)):
         raise UserError(
-            f"Data set {dataset!r} has no truth to show: neither panoptic PNGs nor semantic labels."
+            f"Data set {dataset!r} has no labels to show: neither panoptic nor semantic PNGs."
         )
     places = np.linspace(0, len(records) - 1, min(num_images, len(records))).astype(int)
     classes = data_classes(metadata)
     view = partial(view_image, classes=classes, label_map=metadata.get("label_map"))
     shown = [records[place] for place in places]
-    seen = list(imap_with_progress(view, shown, "draw the images", workers))
+    seen = list(imap_with_progress(view, shown, "drawing", workers))
     faults += [s.fault for s in seen if s.fault and not any(s.name in fault for fault in faults)]
     folder = os.path.commonpath([os.path.dirname(s.name) for s in seen])
     seen = [s._replace(name=os.path.relpath(s.name, folder)) for s in seen if not s.fault]
@@ -134,7 +134,7 @@ def view_image(
         ids, segments = _truth(record, classes, label_map)
         if ids is not None and ids.shape != image.shape[:2]:
             raise UserError(
-                f"{name}: has {image.shape[1]}x{image.shape[0]} pixels, its truth "
+                f"{name} has {image.shape[1]}x{image.shape[0]} pixels, but its annotation has "
                 f"{ids.shape[1]}x{ids.shape[0]} (width x height)."
             )
     except (OSError, ValueError) as error:

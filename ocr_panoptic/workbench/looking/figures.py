@@ -90,7 +90,7 @@ def image_figures(
         return Picture(title, caption, drawn(found.ids, colors))
 
     def semantic(title: str, labels: np.ndarray) -> Picture:
-        caption = "no true label in this image"
+        caption = "no labels in this image"
         if (known := true_labels != VOID).any():
             right = (labels == true_labels)[known].mean()
             caption = f"{100 * right:.1f} % of the pixels correct"

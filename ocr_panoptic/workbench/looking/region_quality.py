@@ -138,8 +138,9 @@ def measure_regions(trained: TrainedModel) -> tuple[dict[str, dict[str, float]],
     if head not in HEADS or scheme not in SCHEMES or not cfg.MODEL.OCR.REGION_SUPERVISION:
         raise UserError(
             f"MODEL.SEM_SEG_HEAD.NAME {head} with MODEL.CONTEXT.NAME {scheme} and "
-            f"MODEL.OCR.REGION_SUPERVISION {cfg.MODEL.OCR.REGION_SUPERVISION} predicts no regions "
-            f"of the classes; set {' or '.join(HEADS)}, one of {', '.join(SCHEMES)}, and True"
+            f"MODEL.OCR.REGION_SUPERVISION {cfg.MODEL.OCR.REGION_SUPERVISION} does not predict a "
+            f"region for each class. Set the head to {' or '.join(HEADS)}, MODEL.CONTEXT.NAME to "
+            f"one of {', '.join(SCHEMES)}, and REGION_SUPERVISION to True"
         )
     metadata = class_metadata(cfg)
     quality = RegionQuality(metadata.stuff_classes, VOID_LABEL)

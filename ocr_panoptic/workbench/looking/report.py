@@ -16,8 +16,8 @@ from .figures import ImageFigures, css_color
 from .templates import TEMPLATES
 
 MEANINGS = {
-    "masks": "IoU below 1 of matched segments",
-    "boundaries": "wrong pixels at most 5 px from a true and a predicted boundary",
+    "masks": "matched segments with an IoU below 1",
+    "boundaries": "wrong pixels within 5 px of a true and of a predicted boundary",
     "confusions": "right place, wrong class",
     "false positives": "predicted, but not there",
     "misses": "there, but not predicted",

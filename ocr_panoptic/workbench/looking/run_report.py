@@ -50,7 +50,7 @@ def build_report(trained: TrainedModel, config_file: str, num_images: int, num_r
     if evaluated != found:  # metrics and pictures would come from different models
         raise UserError(
             f"The evaluation in {folder} used {evaluation.run.get('weights')} (SHA-256 "
-            f"{evaluated}); MODEL.WEIGHTS is {cfg.MODEL.WEIGHTS} ({found}). Evaluate these weights "
+            f"{evaluated}), but MODEL.WEIGHTS is {cfg.MODEL.WEIGHTS} ({found}). Evaluate it "
             f"first: ocr-panoptic evaluate --config-file CONFIG --weights {cfg.MODEL.WEIGHTS} "
             f"OUTPUT_DIR {cfg.OUTPUT_DIR}"
         )

@@ -67,7 +67,7 @@ def semantic_truth(record: dict[str, Any], metadata: Metadata) -> np.ndarray:
     """Return a record's true labels, uint8 or uint16 [H,W]; raise UserError if it has none."""
     if not has_labels(record):
         raise UserError(
-            f"{record['file_name']} has no labels to show; set DATASETS.TEST to a data set with "
+            f"{record['file_name']} has no labels to show. Set DATASETS.TEST to a data set with "
             "labels"
         )
     return read_true_labels(record, metadata.get("label_map"))

@@ -65,8 +65,8 @@ def predict_all(
     todo = [item for item in mine if not is_done(item)]
     if len(todo) < len(mine):
         logger.info(
-            "%d of %d images already have results in %s and are skipped. (For another model or "
-            "other options, choose another folder.)",
+            "%d of %d images already have results in %s and are skipped. For another model or "
+            "other options, choose another folder.",
             len(mine) - len(todo),
             len(mine),
             folder,
@@ -107,7 +107,7 @@ def _predict(model: Model, items: Sequence[Item], folder: Path, overlays: bool) 
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:  # other errors concern all images
                 raise
-            return item.name, f"{item.source}: the names of its results would be too long"
+            return item.name, f"{item.source}: the file names of the results would be too long"
         return item.name, ""
 
     saved = ahead(save, model.results(items))

@@ -94,8 +94,8 @@ def refine_labels(folder: Path, output: Path, offsets: Offsets, scale: int) -> i
     """
     if folder.resolve() in (output.resolve(), *output.resolve().parents):
         raise UserError(
-            f"--output {output} is {folder} or lies in it; choose another folder, so that the "
-            "predictions are kept"
+            f"--output {output} is in the folder of the predictions, {folder}, and could replace "
+            "them. Name another folder"
         )
     files = sorted(folder.rglob("*.png"))
     if not files:
@@ -114,9 +114,9 @@ def refine_labels(folder: Path, output: Path, offsets: Offsets, scale: int) -> i
             missing.append(name)
     if missing:
         raise UserError(
-            f"{len(missing)} of {len(files)} predictions do not match exactly one image "
-            f"with offsets by name: {first_few(missing)}. These images are {len(offsets)}: "
-            f"{first_few(sorted(offsets)) or 'none'}."
+            f"{len(missing)} of {len(files)} predictions do not have the name of exactly one image "
+            f"with offsets: {first_few(missing)}. There are offsets for {len(offsets)} images: "
+            f"{first_few(sorted(offsets)) or '-'}."
         )
     for file, name in with_progress(own.items(), "refine"):
         try:

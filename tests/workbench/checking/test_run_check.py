@@ -32,7 +32,7 @@ def test_a_run_has_the_predicted_facts(trained, make_args, tmp_path, config):
     args = make_args(*opts, config=config)
     before = check(args)
     assert not before.faults
-    assert last(before) == "nothing: there is no checkpoint"
+    assert last(before) == "no checkpoint"
     trained(*opts, config=config)
 
     headers, training, evaluation = before.tables["Data"]
@@ -42,7 +42,7 @@ def test_a_run_has_the_predicted_facts(trained, make_args, tmp_path, config):
     changed = ["SOLVER.MAX_ITER", "2", "SOLVER.STEPS", "()"]
     other = Namespace(**{**vars(args), "opts": args.opts + changed})
     (found,) = check(other, resume="auto").faults
-    assert "has 3 iterations, but SOLVER.MAX_ITER" in found
+    assert "is from iteration 3, but SOLVER.MAX_ITER" in found
 
     after = check(args, resume=True)
     assert not after.faults
@@ -56,7 +56,7 @@ def test_faults_that_would_stop_a_run(tiny_data, make_args, tmp_path):
     (tmp_path / "run/model_0000001.pth").write_bytes(b"PK")
     (tmp_path / "run/last_checkpoint").write_text("model_0000001.pth")
     (fault,) = check(make_args(), resume=True).faults
-    assert fault.startswith("--resume found no checkpoint in OUTPUT_DIR=")
+    assert fault.startswith("--resume found no checkpoint of the last training in OUTPUT_DIR=")
 
     image = Path(DatasetCatalog.get("tiny_train")[-1]["file_name"])  # all images are checked
     os.rename(image, tmp_path / image.name)

@@ -85,8 +85,8 @@ def test_report_by_hand():
         for seed, value in enumerate(column)
     ]
     assert verdict(study, records) == (
-        "sem_seg/mIoU, ours against plain +2.00 [-0.48, +4.48] undecided: "
-        "more seeds, PPM -1.00 [-1.25, -0.75] worse, OCR +2.00 (no interval from one seed)"
+        "sem_seg/mIoU, ours against plain +2.00 [-0.48, +4.48] undecided "
+        "(more seeds needed), PPM -1.00 [-1.25, -0.75] worse, OCR +2.00 (no interval for one seed)"
     )
     assert verdict(study, []) == ""
     near = [run_record(n, s, v) for n, s, v in [(OURS, 0, 5.1), (OURS, 1, 5), ("plain", 0, 5)]]
@@ -95,11 +95,11 @@ def test_report_by_hand():
     columns, _, plain, *_, ours = cells(heads)
     plain, ours = dict(zip(columns, plain)), dict(zip(columns, ours))
     assert (plain["runs"], plain["sem_seg/mIoU"]) == ("3", "51.00 ± 1.00")
-    assert plain["mIoU of ours above it"] == "+2.00 [-0.48, +4.48]"
-    assert (ours["parameters (M)"], ours["mIoU of ours above it"]) == ("2.50", "")
+    assert plain["mIoU gain of ours"] == "+2.00 [-0.48, +4.48]"
+    assert (ours["parameters (M)"], ours["mIoU gain of ours"]) == ("2.50", "")
     assert (ours["CPU s a run"], ours["peak memory (MiB)"]) == ("100", "2")
     sky = ["sky", "**+1.00** [+1.00, +1.00]", "**+1.00** [+1.00, +1.00]", "+1.00"]
-    assert cells(classes)[::2] == [["ours above, of class", "plain", "PPM", "OCR"], sky]
+    assert cells(classes)[::2] == [["gain of ours, by class", "plain", "PPM", "OCR"], sky]
 
 
 @pytest.mark.slow
@@ -116,12 +116,12 @@ def test_the_command_reads_finished_runs(tmp_path, capsys):
     words += ["--seeds", "1", "--output"]
     call("compare", [*words, str(tmp_path), *opts])
     printed = capsys.readouterr().out
-    assert "mIoU, ours against plain +3.00 (no interval from one seed), PPM +2.00" in printed
+    assert "mIoU, ours against plain +3.00 (no interval for one seed), PPM +2.00" in printed
     assert (tmp_path / "tables.md").read_text() == printed
     assert len(json.loads((tmp_path / "results.json").read_text())) == 4
     with pytest.raises(ValueError, match="SOLVER.MAX_ITER"):  # unlike the finished runs
         call("compare", [*words, str(tmp_path), *opts, "SOLVER.MAX_ITER", "8"])
-    with pytest.raises(FileNotFoundError, match="no finished run"):
+    with pytest.raises(FileNotFoundError, match="no run of this comparison"):
         call("compare", [*words, str(tmp_path / "none")])
 
 

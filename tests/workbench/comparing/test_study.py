@@ -77,7 +77,7 @@ def test_runs_of_a_changed_study_are_refused(study, tmp_path):
     assert read_runs(study, output) == [record]
     longer = replace(system, opts=(*system.opts, "SOLVER.MAX_ITER", "7"))
     changed = replace(study, systems={**study.systems, "OCR": longer})
-    message = r"study_run.json: OCR, seed 3 was trained with SOLVER.MAX_ITER 6; .*MAX_ITER 7"
+    message = r"study_run.json: OCR, seed 3 was trained with SOLVER.MAX_ITER 6, .*MAX_ITER 7"
     for use in (lambda: read_runs(changed, output), lambda: run_study(changed, ABSENT, output)):
         with pytest.raises(ValueError, match=message):
             use()
@@ -97,7 +97,7 @@ def test_a_signal_also_ends_the_training(study, tmp_path, capsys, number, before
     with pytest.raises(SystemExit) as end:
         run_study(study, [sys.executable, "-c", "\n".join(child)], tmp_path)
     assert end.value.code == 128 + number and not (tmp_path / "OCR").exists()
-    assert f"none, seed 3: ended by {number.name}; the same" in capsys.readouterr().out
+    assert f"none, seed 3: stopped by {number.name}. Repeat" in capsys.readouterr().out
 
 
 def test_a_failing_run_names_its_log_and_its_trial(study, tmp_path):
@@ -115,7 +115,10 @@ def test_runs_of_another_process_are_skipped(study, tmp_path, capsys):
     (output / "none/seed3").mkdir(parents=True)
     with FileLock(output / "none/seed3/study_run.lock"), pytest.raises(ValueError, match="OCR, se"):
         run_study(study, ABSENT, output)
-    assert "none, seed 3: another process trains it\nOCR, seed 3: " in capsys.readouterr().out
+    assert (
+        "none, seed 3: another process is training this run\nOCR, seed 3: "
+        in capsys.readouterr().out
+    )
     assert not (output / "none/seed3/study_log.txt").exists()
     assert (output / "OCR/seed3/study_log.txt").exists()
 
@@ -123,7 +126,7 @@ def test_runs_of_another_process_are_skipped(study, tmp_path, capsys):
 @pytest.mark.slow
 def test_a_missing_metric_is_reported_after_the_first_run(tiny_data, study, tmp_path, forked):
     study = replace(study, metrics=("sem_seg/mIou",))
-    with pytest.raises(ValueError, match="no metric sem_seg/mIou; the evaluation has sem_seg/mIoU"):
+    with pytest.raises(ValueError, match="expected sem_seg/mIou; the evaluation has sem_seg/mIoU"):
         run_study(study, TRAIN, tmp_path / "out")
 
 

@@ -146,7 +146,7 @@ SWIN += ["MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", "['layers.0']"]
     "kind, options, message",
     [
         ("semantic", ["MODEL.CONTEXT.NAME", "GT-OCR"], "GroundTruthOCR.* needs the ground truth"),
-        ("semantic", SWIN, "A Swin cannot be exported"),
+        ("semantic", SWIN, "Swin networks cannot be exported"),
         ("semantic", ["TEST.FLIP", "True"], "TEST.FLIP or TEST.SLIDING_WINDOW is set"),
         ("semantic", ["TEST.SCALES", "[0.5, 1.0]"], "set TEST.SCALES .1.0."),
         ("semantic", ["INPUT.FORMAT", "YUV-BT.601"], "INPUT.FORMAT is YUV-BT.601 .* RGB or"),
@@ -199,7 +199,7 @@ def test_refusals_name_the_precision_and_pytorchs_reason(tmp_path):
 def test_missing_packages_of_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     monkeypatch.delitem(sys.modules, "ocr_panoptic.workbench.exporting")
-    with pytest.raises(ModuleNotFoundError, match="onnxscript is not installed.*: pip install"):
+    with pytest.raises(ModuleNotFoundError, match="onnxscript is not installed.*Run: pip install"):
         importlib.import_module("ocr_panoptic.workbench.exporting")
 
 

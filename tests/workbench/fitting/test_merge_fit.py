@@ -113,7 +113,7 @@ def test_a_run(trained, tmp_path, monkeypatch, capsys):
     fitted = fit._replace(rules=changed, gain=1.0, interval=(0.5, 1.5))
     monkeypatch.setattr(merge_fit, "fit_merge", lambda *_: (before, [fitted]))
     command.run(command.argument_parser().parse_args(words))
-    assert f"| as it is                    |{before:20.2f} |" in capsys.readouterr().out
+    assert f"| unchanged                      |{before:20.2f} |" in capsys.readouterr().out
     written = load_config(str(run / "merge.yaml"), [])
     complete_config(written)
     assert rules_of_config(written) == fitted.rules

@@ -111,7 +111,7 @@ def test_the_command(registered, tmp_path, capsys):
     page = tmp_path / "out/page.html"
     words = ["--dataset", "tiny_train", "--output", str(page), "--num-images", "3"]
     call("view", [*words, "--workers", "1"])
-    assert f"The page is {page}" in capsys.readouterr().out
+    assert f"Wrote the page {page}" in capsys.readouterr().out
     html = page.read_text()
     names = [Path(r["file_name"]).name for r in DatasetCatalog.get("tiny_train")]
     assert re.findall('alt="Truth of (.*?)"', html) == [names[k] for k in (0, 3, 7)]

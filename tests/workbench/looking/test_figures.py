@@ -142,7 +142,7 @@ def test_size_in_the_page(size, expected):
     record = Inspection(np.zeros((*size, 3), np.uint8), nothing, np.zeros(size, int))
     figures = image_figures("a.jpg", record, nothing, METADATA)
     assert decode(figures.views[0].src).shape[:2] == expected
-    assert figures.views[-1].caption == "no true label in this image"
+    assert figures.views[-1].caption == "no labels in this image"
 
 
 def test_outlines_lie_on_one_side_of_a_border():

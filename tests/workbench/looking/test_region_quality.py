@@ -140,7 +140,7 @@ def test_a_run(trained, tmp_path, capsys, config, opts, data):
 @pytest.mark.parametrize("opts", [("CONTEXT.NAME", "PPM"), ("OCR.REGION_SUPERVISION", "False")])
 def test_models_without_regions_of_classes(tiny_data, make_args, tmp_path, opts):
     args = make_args(*TINY_SEMANTIC, f"MODEL.{opts[0]}", opts[1], config=SEMANTIC_CONFIG)
-    with pytest.raises(ValueError, match=f"MODEL.{opts[0]} {opts[1]}.* predicts no regions"):
+    with pytest.raises(ValueError, match=f"MODEL.{opts[0]} {opts[1]}.* does not predict a"):
         call("regions", ["--config-file", args.config_file, *args.opts])
 
 

@@ -182,7 +182,7 @@ def test_tiles_of_a_panoptic_model(model_of, images, tmp_path, caplog):
     assert len(result.segments) > 3 and len(coco["instances"]) > 3
     for found in coco["instances"]:
         assert found["segmentation"]["size"] == [64, 64] and found["image_id"] == 1
-    assert "lie in no tile of TEST.SLIDING_WINDOW as a whole" in caplog.text
+    assert "are not complete in any tile of TEST.SLIDING_WINDOW" in caplog.text
 
 
 def test_unreadable_images_are_named_after_the_others(model_of, images, tmp_path):
@@ -247,8 +247,8 @@ def test_a_run_folder(trained, tiny_data, tmp_path, capsys):
     assert all(torch.equal(weights[name], torch.as_tensor(saved[name])) for name in weights)
     assert str(moved) == model.config.OUTPUT_DIR
     weights = (moved / "model_final.pth").rename(moved.with_name("weights.pth"))
-    with pytest.raises(FileNotFoundError, match="moved has no whole checkpoint"):
+    with pytest.raises(FileNotFoundError, match="moved has no complete checkpoint"):
         ocr_panoptic.load(moved)
     (moved / "config.yaml").unlink()
-    with pytest.raises(FileNotFoundError, match="moved is a folder without config.yaml"):
+    with pytest.raises(FileNotFoundError, match="moved is a folder, but contains no config"):
         ocr_panoptic.load(moved, weights)

@@ -232,7 +232,7 @@ def test_unreadable_images_and_repeated_names(model_of, call, images, tmp_path, 
         f"{folder}/a/broken.jpg: image is broken",
         f"{folder}/a/text.png: image is broken",
         f"{folder}/b/thin.png: the image of 5000x1 pixels",
-        "1 files are left out: 1 x not an image, by its name (.zip)",
+        "1 files are left out: 1 x unsupported suffix (.zip)",
     ):
         assert text in caplog.text
 
@@ -300,7 +300,7 @@ def test_a_video_that_is_cut_off(model_of, call, tmp_path, caplog, codec):
 WINDOWS = ("TEST.SLIDING_WINDOW.SIZE", "[40, 40]", "TEST.SLIDING_WINDOW.STRIDE")
 REFUSALS = [
     ("semantic", "gone", (), "gone: no such folder, list, image or video"),
-    ("semantic", "empty.txt", (), "the list names no image"),
+    ("semantic", "empty.txt", (), "the list is empty"),
     ("semantic", "binary.txt", (), "is not a text file with a path on each line"),
     ("semantic", "x.pdf", (), "x.pdf: ends in .pdf; expected"),
     ("semantic", "broken.avi", (), "cannot open .*broken.avi"),

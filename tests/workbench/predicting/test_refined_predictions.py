@@ -119,14 +119,17 @@ def test_refusals_before_the_prediction(model_of, call, segfix, tiny_data, tmp_p
     for keys, message in (
         ((of, tmp_path / "gone.pth"), "gone.pth: their config .*/config.yaml does not exist"),
         ((of, weights), "Set TEST.SEGFIX.CONFIG_FILE"),
-        (("TEST.SEGFIX.SCALE", 1), "TEST.SEGFIX.SCALE is 1 .* read only with TEST.SEGFIX.WEIGHTS"),
+        (
+            ("TEST.SEGFIX.SCALE", 1),
+            "TEST.SEGFIX.SCALE is 1 .* effect only with TEST.SEGFIX.WEIGHTS",
+        ),
         ((of, segfix, "TEST.SEGFIX.CONFIG_FILE", config), "OCRSemanticSegmentor; offsets come fr"),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=message):
             call(model_of("semantic", *keys), images)
     model = ["--config-file", CONFIG, "--weights", str(segfix), "DATASETS.TEST", "('tiny_val',)"]
     model += ["DATASETS.TRAIN", "('tiny_train',)", "MODEL.DEVICE", "cpu"]
-    with pytest.raises(ValueError, match="SegFix predicts no classes. Name it in TEST.SEGFIX"):
+    with pytest.raises(ValueError, match="not classes. Name its weights in TEST.SEGFIX"):
         call(model, images)
     given = [of, str(weights), "TEST.SEGFIX.CONFIG_FILE", CONFIG]
     assert segfix_config(load_config(config, ["MODEL.DEVICE", "cpu", *given])) is not None
