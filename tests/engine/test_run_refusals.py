@@ -130,8 +130,8 @@ REFUSED = [  # config; flags and keys; parts of the message
     (P, "MODEL.DEVICE cuda", "MODEL.DEVICE is cuda, but torch sees 0 GPU"),
     (P, "OUTPUT_DIR ''", "OUTPUT_DIR is empty. Set"),
     (P, "OUTPUT_DIR s3://bucket/run", "OUTPUT_DIR is s3://bucket/run. Set OUTPUT_DIR to a folder"),
-    (P, "--eval-only OUTPUT_DIR file/run", "file/run cannot be written (Not a directory). Set"),
-    (P, "OUTPUT_DIR /proc/run", "OUTPUT_DIR /proc/run cannot be written ("),
+    (P, "--eval-only OUTPUT_DIR file/run", "file/run is not writable (Not a directory). Set"),
+    (P, "OUTPUT_DIR /proc/run", "OUTPUT_DIR /proc/run is not writable ("),
     # weights
     (P, "MODEL.WEIGHTS nowhere.pth", "The weights nowhere.pth do not exist"),
     (P, "--eval-only MODEL.WEIGHTS ''", "MODEL.WEIGHTS is empty, but inference needs"),

@@ -132,7 +132,7 @@ def test_faults_of_voc(tmp_path):
     with pytest.raises(DataFaults, match="Class/train_00000.png: the colours .* belong to no"):
         read("voc", voc, IMAGES)
     for text in ("a:1,2::", "a:1,2,x::", "a:1,2,256::", "a:1,2,3::\nb:1,2,3::"):
-        message = "b: the colour .* twice" if "b" in text else "expected name:R,G,B"
+        message = "b: colour .* is used twice" if "b" in text else "expected name:R,G,B"
         save(voc / "labelmap.txt", text)
         with pytest.raises(ValueError, match=f"labelmap.txt: {message}"):
             read("voc", voc, IMAGES)
