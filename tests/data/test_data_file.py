@@ -138,7 +138,9 @@ def test_annotations_of_another_split_are_one_fault_for_each_folder(raw, raw_val
     (fault,) = faults_of(raw.checked, val=raw_val)
     folder = raw_val.folder
     lost = f"none of its 2 images has a file in {folder}/images; the first expected file is "
-    assert fault.startswith(f"{folder}/panoptic.json: {lost}") and "Give pets_val annot" in fault
+    assert (
+        fault.startswith(f"{folder}/panoptic.json: {lost}") and "For pets_val, give annot" in fault
+    )
 
 
 def test_names_already_in_use(raw, raw_val):
