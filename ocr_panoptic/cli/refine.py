@@ -26,7 +26,7 @@ def argument_parser() -> CommandParser:
     parser.add_argument("--config-file", help="config of the SegFix model")
     parser.add_argument("--images", help="folder or list (.txt) of the images for SegFix")
     parser.add_argument(
-        "--boundary-distance", type=positive, default=5, help="pixels around boundaries (--oracle)"
+        "--boundary-distance", type=positive, default=5, help="--oracle: reach of offsets (pixels)"
     )
     parser.add_opts()
     return parser

@@ -194,7 +194,7 @@ class Evaluation(hooks.EvalHook):
         waited = (done - 1 - best.iteration) // self._period  # since the start if there is no best
         # Only the main process, whose answer is the first, knows the best iteration.
         if comm.all_gather(waited >= self.patience)[0]:
-            kept = f"The best, {best.value:g}, is in {best.path} (iteration {best.iteration + 1})."
+            kept = f"The best was {best.value:g} ({best.path}, iteration {best.iteration + 1})."
             logger.info(
                 f"TEST.PATIENCE ends the training: {best.metric} has not risen in {waited} "
                 f"evaluations. {kept if best.iteration >= 0 else 'It has never had a value.'}"

@@ -116,8 +116,8 @@ def check_classes_of(start: Start, names: Iterable[str], *, strict: bool = True)
         new, gone = ([n for n in a if n not in b] for a, b in ((own, known), (known, own)))
         change = f"new: {', '.join(new) or 'none'}; missing: {', '.join(gone) or 'none'}"
         _report(
-            f"The data set {name} and the weights {start.weights} have different classes "
-            f"({change if new or gone else 'the same classes in another order'}):\n"
+            f"The classes of the data set {name} and of the weights {start.weights} differ "
+            f"({change if new or gone else 'only in their order'}):\n"
             f"  weights  {', '.join(known)}\n  data     {', '.join(own)}",
             "Name a data set with the classes of the weights.",
             strict,

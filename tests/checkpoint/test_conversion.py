@@ -300,7 +300,11 @@ def published_file(w18, tmp_path) -> Path:
             "model.cls_head.weight: another tensor also becomes .*predict",
         ),
         ("conv3x3_ocr.0.bias", "missing", "bottleneck.bias: in the published network"),
-        ("ocr_distri_head.object_context_block.f_up.0.bias", "extra", "be .*context.rho.bias, whi"),
+        (
+            "ocr_distri_head.object_context_block.f_up.0.bias",
+            "extra",
+            "becomes .*context.rho.bias, whi",
+        ),
         ("cls_head.weight", "shape", r"\(7, 1, 1, 1\) in the file, \(19, 512, 1, 1\) for"),
         ("conv3x3_ocr.0.bias", "shape", r"r.0.bias: \(7, 1, 1, 1\) in the file, \(512"),
     ],
@@ -311,7 +315,7 @@ def test_tensors_that_do_not_fit(w18, name, change, message):
         del tensors[name]
     else:
         tensors[name] = torch.zeros(7, 1, 1, 1)
-    fault = f"(?s)weights of hrnet .* [12] tensors do not fit.*{message}"
+    fault = f"(?s)hrnet weights .* [12] tensors do not fit.*{message}"
     with pytest.raises(ValueError, match=fault):
         convert_weights(tensors, "hrnet", shapes)
 
@@ -320,7 +324,7 @@ def test_tensors_that_do_not_fit(w18, name, change, message):
     "config, file, output, message",
     [
         ("hrnet_lip", "published.pth", "out.pth", "4 tensors .*(19, 512, 1, 1) in the file, (20,"),
-        ("mmseg_R_101_cityscapes", "published.pth", "out.pth", "weights of hrnet that the config"),
+        ("mmseg_R_101_cityscapes", "published.pth", "out.pth", "hrnet weights that the config"),
         ("hrnet_cityscapes", "own.pth", "out.pth", "hrnet weights: no tensor has a name of the"),
         ("hrnet_cityscapes", "nowhere.pth", "out.pth", "nowhere.pth: file not found"),
         ("hrnet_cityscapes", "text.pth", "out.pth", "text.pth is not a checkpoint"),

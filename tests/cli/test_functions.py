@@ -86,7 +86,7 @@ def test_a_wrong_path_is_named_with_its_argument(value, tmp_path):
         ("check", {"resume": "yes"}, "resume is 'yes'; expected True, False or \"auto\"."),
         ("load", {"MODEL.OCR": 5}, "MODEL.OCR is a section. Name one of its keys: CHANNELS, "),
         ("load", {"MODEL.DEVICES": "cpu"}, "Unknown config key MODEL.DEVICES. Did you mean "),
-        ("train", {"SOLVER.EPOCHS": math.inf}, "SOLVER.EPOCHS is inf; it is a finite number"),
+        ("train", {"SOLVER.EPOCHS": math.inf}, "SOLVER.EPOCHS is inf; expected a finite number"),
         ("export", {"output": f"{__file__}/a.onnx"}, f"The folder {__file__} "),
         ("train", {"OUTPUT_DIR": __file__}, f"OUTPUT_DIR {__file__} is a file. Set"),
     ],

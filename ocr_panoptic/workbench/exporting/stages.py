@@ -52,7 +52,7 @@ def resize_stage(augmentation: T.Augmentation) -> ir.Model:
             limits = {"shortest": np.float64(shortest), "longest": np.float64(given.max_size)}
             sides = _model(shortest_edge, **limits)
             return joined(sides, resize) if shortest else _model(unchanged)
-    raise UserError(f"{augmentation}: this way to resize test images cannot be exported")
+    raise UserError(f"{augmentation}: resizing test images in this way cannot be exported")
 
 
 def merge_stage(rules: MergeRules) -> ir.Model:

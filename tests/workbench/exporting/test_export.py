@@ -76,7 +76,7 @@ def test_panoptic_model(image, tmp_path, capsys):
     kinds = {s["isthing"] for s in run_onnx.Model(path)(run_onnx.read_image(image))["segments"]}
     assert kinds == {True, False}, "the test needs things and stuff"
     assert run_onnx.main(again) == 1
-    assert "second already exists: name a new or an empty folder" in capsys.readouterr().err
+    assert "second already exists. Name a new or an empty folder" in capsys.readouterr().err
     assert_as_predict_writes(OCR_CONFIG, options, tmp_path)
 
 
@@ -135,6 +135,7 @@ def test_every_scheme(tmp_path):
 
 COUNT = ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "3", "MODEL.DEVICE", "cpu", "DATASETS.TEST", "()"]
 AGNOSTIC = ["MODEL.ROI_BOX_HEAD.CLS_AGNOSTIC_BBOX_REG", "True"]
+GREY = ["INPUT.CHANNELS", "1", "MODEL.PIXEL_MEAN", "[100.0]", "MODEL.PIXEL_STD", "[50.0]"]
 SWIN = ["MODEL.BACKBONE.NAME", "build_timm_backbone"]
 SWIN += ["MODEL.TIMM.NAME", "swin_tiny_patch4_window7_224"]
 SWIN += ["MODEL.SEM_SEG_HEAD.IN_FEATURES", "['layers.0']"]
@@ -148,8 +149,8 @@ SWIN += ["MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", "['layers.0']"]
         ("semantic", ["MODEL.CONTEXT.NAME", "GT-OCR"], "GroundTruthOCR.* needs the ground truth"),
         ("semantic", SWIN, "Swin networks cannot be exported"),
         ("semantic", ["TEST.FLIP", "True"], "TEST.FLIP or TEST.SLIDING_WINDOW is set"),
-        ("semantic", ["TEST.SCALES", "[0.5, 1.0]"], "set TEST.SCALES .1.0."),
-        ("semantic", ["INPUT.FORMAT", "YUV-BT.601"], "INPUT.FORMAT is YUV-BT.601 .* RGB or"),
+        ("semantic", ["TEST.SCALES", "[0.5, 1.0]"], "Set TEST.SCALES .1.0."),
+        ("semantic", GREY, "INPUT.CHANNELS is 1; only models for RGB or"),
         ("panoptic", ["MODEL.ROI_HEADS.NAME", "CascadeROIHeads"], "Cascade.*; only StandardROIH"),
         ("panoptic", ["MODEL.MASK_ON", "False"], "MODEL.MASK_ON is False"),
         ("panoptic", ["TEST.AUG.ENABLED", "True"], "TEST.AUG.ENABLED is True"),

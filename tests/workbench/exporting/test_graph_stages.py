@@ -77,7 +77,7 @@ def test_resizing_with_a_rounded_quotient():
 
 def test_another_resizing_cannot_be_exported():
     for given in T.ResizeShortestEdge((37, 53)), T.RandomFlip(), T.Resize((8, 8), Image.NEAREST):
-        with pytest.raises(ValueError, match="resize test images cannot be exported"):
+        with pytest.raises(ValueError, match="test images in this way cannot be exported"):
             resize_stage(given)
 
 

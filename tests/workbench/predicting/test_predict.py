@@ -302,12 +302,12 @@ REFUSALS = [
     ("semantic", "gone", (), "gone: no such folder, list, image or video"),
     ("semantic", "empty.txt", (), "the list is empty"),
     ("semantic", "binary.txt", (), "is not a text file with a path on each line"),
-    ("semantic", "x.pdf", (), "x.pdf: ends in .pdf; expected"),
+    ("semantic", "x.pdf", (), "x.pdf has the suffix '.pdf'; expected"),
     ("semantic", "broken.avi", (), "cannot open .*broken.avi"),
     ("semantic", "images", ("MODEL.WEIGHTS", "gone.pth"), "gone.pth"),
     ("semantic", "images", ("TEST.SLIDING_WINDOW.SIZE", "[40, 40]"), "SLIDING_WINDOW"),
     ("panoptic", "images", (*WINDOWS, "[20]"), "tiles .*overlap"),
-    ("panoptic", "images", (*WINDOWS, "[20, 20]"), "Set INPUT.MIN_SIZE_TEST to 0"),
+    ("panoptic", "images", (*WINDOWS, "[20, 20]"), "set INPUT.MIN_SIZE_TEST to 0"),
 ]
 
 

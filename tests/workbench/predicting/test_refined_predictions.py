@@ -117,13 +117,13 @@ def test_refusals_before_the_prediction(model_of, call, segfix, tiny_data, tmp_p
     weights.write_bytes(segfix.read_bytes())
     of, config = "TEST.SEGFIX.WEIGHTS", model_of("semantic")[1]
     for keys, message in (
-        ((of, tmp_path / "gone.pth"), "gone.pth: their config .*/config.yaml does not exist"),
+        ((of, tmp_path / "gone.pth"), "config .*/config.yaml of .*gone.pth does not exist"),
         ((of, weights), "Set TEST.SEGFIX.CONFIG_FILE"),
         (
             ("TEST.SEGFIX.SCALE", 1),
             "TEST.SEGFIX.SCALE is 1 .* effect only with TEST.SEGFIX.WEIGHTS",
         ),
-        ((of, segfix, "TEST.SEGFIX.CONFIG_FILE", config), "OCRSemanticSegmentor; offsets come fr"),
+        ((of, segfix, "TEST.SEGFIX.CONFIG_FILE", config), "OCRSemanticSegmentor; expected SegFix"),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=message):
             call(model_of("semantic", *keys), images)
