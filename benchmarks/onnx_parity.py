@@ -33,8 +33,7 @@ from ocr_panoptic.modeling.inference_model import semantic_logits
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from ocr_panoptic.workbench.converting.convert import convert_weights
-
+from ocr_panoptic.checkpoint.conversion import convert_weights
 from ocr_panoptic.config.files import load_config
 from ocr_panoptic.modeling import deploy
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES

@@ -273,9 +273,7 @@ def _network_options(
 
 
 def _drop_path_fault(name: str, drop_path: float) -> str:
-    return (
-        f"MODEL.TIMM.DROP_PATH is {drop_path}, but timm's {name} leaves out no blocks. Set it to 0."
-    )
+    return f"MODEL.TIMM.DROP_PATH is {drop_path}, but timm's {name} has no drop path. Set it to 0."
 
 
 STAGED = (EfficientNetFeatures, MobileNetV3Features)

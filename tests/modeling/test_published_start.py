@@ -81,7 +81,7 @@ def test_the_name_of_a_zoo_config_is_enough(tmp_path, monkeypatch):
         monkeypatch.setenv(variable, str(tmp_path))
     monkeypatch.setattr("iopath.common.file_io.download", Mock(side_effect=OSError("no network")))
     file = tmp_path / address.replace("://", "/")
-    with pytest.raises(OSError, match=rf"no network\).*download https://\S*.pkl .* at {file}, or"):
+    with pytest.raises(OSError, match=rf"no network\).*download https://\S*.pkl .* to {file}, or"):
         trained_model(name)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.touch()

@@ -83,8 +83,8 @@ def test_finished_runs_of_another_machine(write_study, tmp_path):
     results.write_text(json.dumps([{**records[1], "opts": [key, value, *opts]}]))
     assert add_records(study, tmp_path / "reordered", results) == 1
     for changed, message in (
-        ({"opts": ["SOLVER.MAX_ITER", "9"]}, "OCR, seed 3 was trained with SOLVER.MAX_ITER 9;"),
-        ({"trial": ["trials.py", "skip"]}, "OCR, seed 3 was trained with trial trials.py skip;"),
+        ({"opts": ["SOLVER.MAX_ITER", "9"]}, "OCR, seed 3 was trained with SOLVER.MAX_ITER 9,"),
+        ({"trial": ["trials.py", "skip"]}, "OCR, seed 3 was trained with trial trials.py skip,"),
         ({"metrics": {}}, "OCR, seed 3 has no sem_seg/mIoU, sem_seg/pACC"),
     ):
         results.write_text(json.dumps([records[0], {**records[1], **changed}]))
