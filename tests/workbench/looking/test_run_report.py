@@ -97,4 +97,4 @@ def test_refused_requests(trained, make_args, tmp_path):
     with pytest.raises(FileNotFoundError, match="ocr-panoptic evaluate --config-file CONFIG"):
         make_report(args, tmp_path / "run")
     with pytest.raises(ValueError, match="META_ARCHITECTURE is SemanticSegmentor"):
-        make_report(make_args("MODEL.META_ARCHITECTURE", "SemanticSegmentor"), tmp_path)
+        make_report(make_args("MODEL.META_ARCHITECTURE", "SemanticSegmentor"), tmp_path / "run")
