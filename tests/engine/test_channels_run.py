@@ -71,6 +71,6 @@ def test_a_class_that_the_fourth_channel_shows(tmp_path, monkeypatch, semantic_a
         assert overlay.size == (SIZE, SIZE) and overlay.mode == "RGB"
     cli.call("report", [*run, "--num-images", "1", *args.opts, "MODEL.WEIGHTS", weights])
     assert "depth_val" in (tmp_path / "run/index.html").read_text()
-    with pytest.raises(ValueError, match="CHANNELS 4; .*3 channels"):
+    with pytest.raises(ValueError, match="CHANNELS is 4; .*3 channels"):
         command = [*run, "--weights", weights, "--output", str(tmp_path / "a.onnx"), *args.opts]
         cli.call("export", command)
