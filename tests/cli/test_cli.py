@@ -65,10 +65,7 @@ def test_a_mistyped_word_gets_a_suggestion(capsys):
     assert said == f"{prefix}--confg-file: no such flag. Did you mean --config-file?"
     for flag, key in (("--epochs", "SOLVER.EPOCHS"), ("--weights", "MODEL.WEIGHTS")):
         said = fails(capsys, "train", flag, "3")
-        assert (
-            said
-            == f"{prefix}{flag}: no such flag. Set the config key {key} at the end of the command."
-        )
+        assert f"{flag}: no such flag. Set the config key {key} at the end of the command." in said
     assert "at the end" not in fails(capsys, "train", "--norm", "BN")  # eight keys end in NORM
     assert argument_parser().parse_args(["--num-g", "2"]).num_gpus == 2  # flags may be abbreviated
     assert argument_parser().parse_args(["--data", "a.yaml", "SEED=1"]).opts == ["SEED=1"]
@@ -88,11 +85,8 @@ MISTAKES = [  # words of a command, part of the message
     ("train --config-file {own} SOLVER.MAX_ITER -5", "expected a number of at least 0"),
     ("train --config-file {own} --data {own}", "not a data file"),
     ("check --config-file {own} --num-gpus 0", "--num-gpus: found 0; expected a number"),
-    ("predict --weights {empty} --input . --output o", "argument --weights: the value is empty"),
-    (
-        "evaluate --config-file {empty} --weights a.pth",
-        "argument --config-file: the value is empty",
-    ),
+    ("predict --weights {empty} --input . --output o", "--weights: the value is empty"),
+    ("evaluate --config-file {empty} --weights a.pth", "--config-file: the value is empty"),
     ("train --config-file {own} --data a.yaml {empty}", "a.yaml: data file not found"),
     ("check {empty}", "The path of a data file is empty"),
     ("check", "nothing to check"),

@@ -49,9 +49,7 @@ def test_weights_that_are_not_finite_are_not_saved(spoiled, tmp_path):
     message = spoiled(Spoiling(math.inf, after=2))
     assert "The model is broken after iteration 2: 1 values of sem_seg_head.refined_pred" in message
     last = last_checkpoint(tmp_path / "run")
-    assert (
-        last.endswith("model_0000001.pth") and f"Last complete checkpoint: {last}. Try" in message
-    )
+    assert last.endswith("model_0000001.pth") and f"complete checkpoint: {last}. Try" in message
 
 
 @pytest.mark.parametrize(
@@ -62,7 +60,7 @@ def test_a_loss_that_is_nan_ends_the_run(spoiled, tmp_path, iterations, optimize
     opts = ("SOLVER.MAX_ITER", iterations, "SOLVER.OPTIMIZER", optimizer, "SOLVER.AMP.ENABLED", amp)
     message = spoiled(Spoiling(math.nan, before=3), *opts, "SOLVER.CHECKPOINT_PERIOD", 2)
     expected = (
-        "Loss became infinite or NaN at iteration=3" if iterations == 4 else "The model is broken"
+        "Loss became infinite or NaN at iteration=3" if iterations == 4 else "is broken after"
     )
     assert expected in message
     assert last_checkpoint(tmp_path / "run").endswith("model_0000001.pth")
