@@ -47,11 +47,11 @@ def run(args: argparse.Namespace) -> int:
     from ocr_panoptic.engine import launch
     from ocr_panoptic.formats.files import check_output_folder
     from ocr_panoptic.predict.sources import find_inputs
-    from ocr_panoptic.predict.trained_model import predicting, trained_model
+    from ocr_panoptic.predict.trained_model import trained_model
 
     inputs = find_inputs(args.input, args.output)
     check_output_folder(args.output, "--output", "Name a folder in which you can write.")
-    model = predicting(trained_model(args.config_file, args.weights, args.opts), args.opts)
+    model = trained_model(args.config_file, args.weights, args.opts)
     words = model, inputs, args.output, args.labels, args.overlays
     settings = {"cfg": model.cfg, "imports": args.imports}
     return launch(predict_here, args.num_gpus, args=words, **settings) or 0

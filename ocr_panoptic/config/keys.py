@@ -383,8 +383,7 @@ SECTIONS: dict[str, list[Key]] = {
         "has the same results (docs/inference.md). False uses the model as in training."),
     Key("TEST.PRECISION", "float32", [], one_of("auto", "float32", "bfloat16", "float16"),
         'Precision of this copy: "float32", "bfloat16" (GPUs and some CPUs), "float16" (GPUs), or '
-        '"auto", which is bfloat16 on a CPU with AVX512-BF16 or AMX, else float32. `predict` and '
-        '`load` use "auto" unless you set another value.'),
+        '"auto", which is bfloat16 on a CPU with AVX512-BF16 or AMX, else float32.'),
     Key("TEST.SAVE_PREDICTIONS", False, [NOT_SEGFIX], ANY,
         "Write an evaluation's predictions to `OUTPUT_DIR/inference/<data set>`: panoptic segments "
         "for panopticapi, or semantic label PNGs with the numbers of the data set's files."),

@@ -34,7 +34,7 @@ from .single_image import class_metadata, model_input
 from .sources import Item, find_inputs, read_items
 from .task import task_of
 from .tiles import check_tiling, see_in_tiles
-from .trained_model import build_trained_model, predicting, trained_model
+from .trained_model import build_trained_model, trained_model
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ def load(
             model, or a key or value is wrong.
     """
     overrides, files = quoted(keys), read_data_files(data)
-    cfg, start = predicting(trained_model(run, weights, overrides, files=files), overrides)
+    cfg, start = trained_model(run, weights, overrides, files=files)
     with kept_generators():
         model = Model(cfg, start=start)
     print(f"Loaded {model}", file=sys.stderr)

@@ -144,14 +144,6 @@ def trained_model(
     return TrainedModel(cfg, start)
 
 
-def predicting(model: TrainedModel, overrides: Mapping[str, Any] | Sequence[Any]) -> TrainedModel:
-    """Set TEST.PRECISION to "auto" if it is "float32" and ``overrides`` do not set it."""
-    cfg = model.cfg
-    if cfg.TEST.PRECISION == "float32" and "TEST.PRECISION" not in overrides_of(overrides):
-        cfg.TEST.PRECISION = "auto"
-    return model
-
-
 def check_inference_keys(cfg: CfgNode) -> None:
     """Refuse a TEST.PRECISION that the device or TEST.OPTIMIZED does not allow."""
     precision, device = cfg.TEST.PRECISION, cfg.MODEL.DEVICE

@@ -352,7 +352,7 @@ def test_record_of_the_origin(published_file, tmp_path):
         output = tmp_path / f"folder/out{suffix}"
         convert("hrnet_cityscapes", published_file, output)
         opts = ("MODEL.WEIGHTS", str(output), "INPUT.FORMAT", "BGR")
-        with pytest.raises(ValueError, match="(?s)INPUT.FORMAT is BGR, (expected|and was) RGB"):
+        with pytest.raises(ValueError, match="(?s)INPUT.FORMAT is BGR, (expected|but was) RGB"):
             build_trained_model(load("hrnet_cityscapes", *W18_COARSE, *opts))
     found = torch.load(tmp_path / "folder/out.pth", weights_only=True)
     record, other = found["conversion"], torch.load(tmp_path / "other.pth")["model"]

@@ -314,7 +314,7 @@ def test_own_data_start_from_a_model(publish, small_file, server, tmp_path):
     keys |= {"INPUT.CROP.SIZE": [64, 64], "DATALOADER.NUM_WORKERS": 0}
     ocr_panoptic.train(OWN[2], data=data, output=output, **keys)
     log = (output / "log.txt").read_text()
-    assert "person, bus keep their rows of the classifiers; moon start" in log
+    assert "classifier rows loaded for person, bus; new rows for moon" in log
     trained, before = (
         torch.load(f)["model"] for f in (output / "model_final.pth", fetch_weights(VOC))
     )

@@ -14,9 +14,7 @@ from PIL import ExifTags, Image
 from pycocotools import mask as run_lengths
 
 import ocr_panoptic
-from ocr_panoptic.config.files import load_config
-from ocr_panoptic.predict.run_info import run_info
-from support.tiny_runs import SEMANTIC_CONFIG, TILES, pixels
+from support.tiny_runs import TILES, pixels
 
 pytestmark = pytest.mark.slow
 
@@ -67,23 +65,22 @@ def test_the_files_of_the_command(model_of, call, images, tmp_path, kind):
 
 
 def test_predictions_in_bfloat16(model_of, call, images, tmp_path, monkeypatch):
-    """Evaluations are not in bfloat16, and a key on the command line decides."""
+    """Only a key asks for bfloat16: predictions are what evaluations measure."""
     command, path = model_of("semantic"), sorted(images.iterdir())[0]
-    exact = loaded(command).predict(path)
     monkeypatch.setattr("ocr_panoptic.predict.run_info.cpu_computes_bfloat16", lambda: True)
-    assert call(command, path) == 0
-    model = loaded(command)
+    exact = loaded(command).predict(path)
+    auto = {"TEST.PRECISION": "auto"}
+    assert call([*command, "TEST.PRECISION", "auto"], path) == 0
+    model = loaded(command, **auto)
     assert str(model).endswith("in bfloat16")
     found = model.predict(path)
     written = pixels(tmp_path / f"out/confidence/{path.stem}.png")
     assert np.array_equal(written, (255 * found.confidence).round())
     assert not np.array_equal(found.confidence, exact.confidence)
     assert np.abs(found.confidence - exact.confidence).max() < 0.05
-    for keys in {"TEST.PRECISION": "float32"}, {"TEST.OPTIMIZED": False}:
+    for keys in {"TEST.PRECISION": "float32"}, {**auto, "TEST.OPTIMIZED": False}:
         result = loaded(command, **keys).predict(path)
         assert np.allclose(result.confidence, exact.confidence, atol=1e-5)
-    cfg = load_config(str(SEMANTIC_CONFIG), ["MODEL.DEVICE", "cpu"])
-    assert run_info(cfg, torch.nn.Linear(1, 1))["precision"] == "float32"
 
 
 def test_one_image_from_any_source(model_of, images, tmp_path):
@@ -190,7 +187,7 @@ def test_unreadable_images_are_named_after_the_others(model_of, images, tmp_path
     shutil.copytree(images, tmp_path / "images")
     broken, *good = sorted((tmp_path / "images").iterdir())
     broken.write_bytes(broken.read_bytes()[:900])
-    fault = f"{broken.name}: image is broken"
+    fault = f"{broken.name}: the image is broken"
     for source in (tmp_path / "images", [broken, *good, Image.open(good[0])]):
         found = []
         with pytest.raises(ValueError, match=rf"1 of . images .*\n.*{fault}"):
