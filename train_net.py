@@ -10,6 +10,7 @@ Train a model with Detectron2's trainer, or evaluate it with --eval-only.
 subclass the Trainer below (docs/detectron2.md).
 """
 
+import logging
 from functools import partial
 
 from detectron2.config import CfgNode
@@ -17,8 +18,14 @@ from detectron2.evaluation import DatasetEvaluator
 from torch.utils.data import DataLoader
 
 from ocr_panoptic.checkpoint.start import Start, find_start
-from ocr_panoptic.cli.arguments import CommandParser, RunOptions, import_modules
+from ocr_panoptic.cli.arguments import (
+    CommandParser,
+    RunOptions,
+    check_config_is_named,
+    import_modules,
+)
 from ocr_panoptic.config.files import load_config, overrides_of
+from ocr_panoptic.data.catalog import complete_data_sets
 from ocr_panoptic.data.data_file import data_options, read_data_files
 from ocr_panoptic.data.faults import faults_listed
 from ocr_panoptic.data.places import cache_folder
@@ -36,6 +43,7 @@ from ocr_panoptic.predict.task import task_of
 from ocr_panoptic.predict.trained_model import find_model
 from ocr_panoptic.program import run_program
 from ocr_panoptic.workbench.checking.run_check import check_evaluation, check_training
+from ocr_panoptic.workbench.importing.other_tools import other_tools_named
 
 
 class Trainer(ResumableTrainer):
@@ -57,6 +65,7 @@ class Trainer(ResumableTrainer):
     @classmethod
     def build_evaluator(cls, cfg: CfgNode, dataset_name: str) -> DatasetEvaluator:
         """Return the evaluator of a data set, which writes its files below OUTPUT_DIR."""
+        complete_data_sets([dataset_name])  # in a script, other code may have registered it
         build = task_of(cfg).evaluator or build_evaluator
         return build(cfg, dataset_name, evaluation_folder(cfg.OUTPUT_DIR, dataset_name))
 
@@ -67,6 +76,7 @@ def setup(args: RunOptions) -> tuple[CfgNode, Start]:
 
     Of the run's folder, only the log is written.
     """
+    check_config_is_named(args)
     files = read_data_files(args.data)
     overrides = {**data_options(files), **overrides_of(args.opts)}
     if args.eval_only:
@@ -89,6 +99,7 @@ def setup(args: RunOptions) -> tuple[CfgNode, Start]:
 def run_process(cfg: CfgNode, start: Start, args: RunOptions) -> dict[str, dict[str, float]] | None:
     """Train or evaluate in one of the run's processes; return the metrics in the main process."""
     prepare_process(cfg, training=not args.eval_only, deterministic=args.deterministic)
+    logging.getLogger("ocr_panoptic").debug("Options: %s", args)
     if args.eval_only:
         return Trainer.evaluate(cfg, start)
     with locked_folder(cfg.OUTPUT_DIR):
@@ -99,7 +110,8 @@ def run_process(cfg: CfgNode, start: Start, args: RunOptions) -> dict[str, dict[
 
 def main(args: RunOptions) -> dict[str, dict[str, float]] | None:
     """Train or evaluate in all processes; return the metrics (None if only child processes ran)."""
-    with faults_listed(cache_folder() / "faults.txt"):
+    import_modules(args.imports)
+    with other_tools_named(), faults_listed(cache_folder() / "faults.txt"):
         cfg, start = setup(args)
     processes = args.num_gpus, args.num_machines, args.machine_rank, args.dist_url
     words = cfg, start, args
@@ -109,6 +121,4 @@ def main(args: RunOptions) -> dict[str, dict[str, float]] | None:
 if __name__ == "__main__":
     parser = CommandParser(__doc__, RunOptions)
     parser.add_run()
-    args = parser.parse_args()
-    import_modules(args.imports)
-    run_program(main, args)
+    run_program(main, parser.parse_args())

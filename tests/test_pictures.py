@@ -129,7 +129,7 @@ def test_turned_pngs(tmp_path, pixels):
 def test_numbers_without_a_white_are_refused(tmp_path, dtype, read):
     path = tmp_path / "a.tif"
     Image.fromarray(np.full((3, 4), 300, dtype)).save(path)
-    with pytest.raises(ValueError, match=r"holds .*white value is unknown. Convert it") as e:
+    with pytest.raises(ValueError, match=r"contains .*value of white is unknown. Convert it") as e:
         read(path)
     assert str(e.value).startswith(f"{path}: the image ") == (read is read_picture)
 

@@ -68,7 +68,8 @@ class TimmHandler(PathHandler):
             raise MissingFileError(
                 f"The weights {path} could not be downloaded ({type(e).__name__}). Check the "
                 f"network, or download {source} on another machine and set MODEL.WEIGHTS to that "
-                "file. The name of the file or of its folder must contain the name of the weights."
+                f"file. Keep the model's name in the path, for example {name}/{file}, so that the "
+                "weights are recognised."
             ) from e
 
 

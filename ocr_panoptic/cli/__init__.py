@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from ocr_panoptic import __version__
-from ocr_panoptic.errors import NoDataFile, did_you_mean
+from ocr_panoptic.errors import did_you_mean
 from ocr_panoptic.program import run_program
 
 from .arguments import import_modules
@@ -87,12 +87,10 @@ def call(name: str, argv: Sequence[str] | None = None) -> Any:
 
 def _run(module: ModuleType, args: Any) -> Any:
     import_modules(args.imports)
-    try:
-        return module.run(args)
-    except NoDataFile as error:
-        from ocr_panoptic.workbench.importing.other_tools import not_a_data_file
+    from ocr_panoptic.workbench.importing.other_tools import other_tools_named
 
-        raise not_a_data_file(error) from error
+    with other_tools_named():
+        return module.run(args)
 
 
 def _module(command: str) -> ModuleType:

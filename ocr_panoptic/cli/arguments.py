@@ -65,7 +65,9 @@ class RunOptions:
 
     def processes(self) -> int:
         """Return the number of processes of the run on all machines."""
-        return int(os.environ.get("WORLD_SIZE", 0)) or self.num_gpus * self.num_machines
+        if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun has started this process
+            return int(os.environ["WORLD_SIZE"])
+        return self.num_gpus * self.num_machines
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -187,15 +189,29 @@ def check_model_is_named(args: argparse.Namespace | RunOptions) -> None:
         )
 
 
+def check_config_is_named(options: RunOptions) -> None:
+    """Refuse a training without a config, or an evaluation without a trained model."""
+    if options.eval_only:
+        return check_model_is_named(options)
+    if not options.config_file and "MODEL.META_ARCHITECTURE" not in options.opts:
+        raise UserError(
+            "No config is named. Add --config-file NAME; `ocr-panoptic configs` lists the names. "
+            "For your own data, start with Custom-PanopticSegmentation/panoptic_fpn_ocr_R_50 or "
+            "Custom-SemanticSegmentation/plain_Lite0."
+        )
+
+
 def import_modules(names: Sequence[str]) -> None:
     """Import modules that the user has named with --import, also from the current folder."""
     if names and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     for name in names:
+        if name.startswith(".") or "/" in name:
+            raise UserError(f"--import {name}: write the module's name as in Python, without path.")
         try:
             importlib.import_module(name)
         except ModuleNotFoundError as error:
-            if error.name != name.partition(".")[0] and error.name != name:
+            if not f"{name}.".startswith(f"{error.name}."):
                 raise  # the module itself imports a package that is missing
             raise UserError(
                 f"--import {name}: the module is neither in {os.getcwd()} nor installed. Write its "

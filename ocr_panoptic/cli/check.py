@@ -59,8 +59,8 @@ def _checked(options: RunOptions) -> "DataSummary | RunCheck":
         cfg.MODEL.DEVICE = "cpu"  # this machine may lack a GPU
     with faults_listed(cache_folder() / "faults.txt"):
         complete_config(cfg, training=True, files=files)
-    processes = options.num_gpus * options.num_machines
-    return check_run(cfg, processes=processes, resume=options.resume)
+    processes, resume = options.processes(), options.resume
+    return check_run(cfg, processes=processes, resume=resume, overwrite=options.overwrite)
 
 
 def check(

@@ -42,7 +42,8 @@ def run(args: argparse.Namespace) -> None:
     overrides = {**data_options(read_data_files(args.data)), **overrides_of(args.opts)}
     study = comparison(Path(find_config(args.config_file)), overrides, range(args.seeds))
     if not args.report_only:
-        run_study(study, TRAIN, args.output)
+        imports = [word for name in args.imports for word in ("--import", name)]
+        run_study(study, [*TRAIN, *imports], args.output)
     runs = read_runs(study, args.output)
     if not runs:
         raise MissingFileError(f"{args.output}: no run of this comparison is finished")

@@ -12,7 +12,7 @@ from typing import Any
 
 from ocr_panoptic.formats.files import path_argument
 
-from .arguments import CommandParser, RunOptions, check_model_is_named
+from .arguments import CommandParser, RunOptions
 from .train import options_of_call
 
 
@@ -24,7 +24,6 @@ def argument_parser() -> CommandParser:
 
 
 def run(options: RunOptions) -> None:
-    check_model_is_named(options)
     from . import train_net
 
     train_net.main(options)

@@ -55,7 +55,6 @@ def run(args: argparse.Namespace) -> None:
     best = max(carried, key=lambda fit: fit.held_out)
     weights, file = Path(cfg.MODEL.WEIGHTS), Path(cfg.OUTPUT_DIR) / "merge.yaml"
     merged = cfg.clone()
-    del merged.MODEL["DEVICE"]  # the file is for any machine
     merged.MODEL.WEIGHTS = str(weights.resolve() if weights.is_file() else cfg.MODEL.WEIGHTS)
     merged.MODEL.PANOPTIC_FPN.COMBINE.update(rules_fragment(best.rules))
     gain = f"PQ {before:.2f} -> {best.held_out:.2f} (cross-validated)"

@@ -66,7 +66,7 @@ def argument_parser() -> CommandParser:
     parser.add_argument("--semantic", action="store_true", help="make a semantic data set")
     parser.add_argument("--split", type=float, metavar="SHARE", help="share of training images")
     parser.add_argument("--output", type=path, help="default: $DETECTRON2_DATASETS/NAME")
-    parser.add_argument("--workers", type=int, help="processes (default: cores, at most 8)")
+    parser.add_argument("--workers", type=int, help="processes (default: one per core, up to 8)")
     return parser
 
 

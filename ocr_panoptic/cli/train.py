@@ -23,12 +23,6 @@ def argument_parser() -> CommandParser:
 
 
 def run(options: RunOptions) -> None:
-    if not options.config_file and "MODEL.META_ARCHITECTURE" not in options.opts:
-        raise UserError(
-            "No config is named. Add --config-file NAME; `ocr-panoptic configs` lists the names. "
-            "For your own data, start with Custom-PanopticSegmentation/panoptic_fpn_ocr_R_50 or "
-            "Custom-SemanticSegmentation/plain_Lite0."
-        )
     from . import train_net
 
     train_net.main(options)

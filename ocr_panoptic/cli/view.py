@@ -18,7 +18,7 @@ def argument_parser() -> CommandParser:
     parser.add_data()
     parser.add_argument("--output", required=True, type=path, help="HTML file to write")
     parser.add_argument("--num-images", type=positive, default=200, help="images (default 200)")
-    parser.add_argument("--workers", type=int, help="processes (default: cores, at most 8)")
+    parser.add_argument("--workers", type=int, help="processes (default: one per core, up to 8)")
     return parser
 
 

@@ -17,7 +17,7 @@ from fvcore.common.config import CfgNode as FileNode
 
 from ocr_panoptic.errors import MissingFileError, UserError, did_you_mean
 from ocr_panoptic.formats.files import read_yaml
-from ocr_panoptic.formats.run_folder import CONFIG, is_of_run
+from ocr_panoptic.formats.run_folder import CONFIG
 
 from .keys import add_ocr_config, check_values
 
@@ -93,8 +93,8 @@ def load_config(
     Load a config from a file, with overrides, for this machine.
 
     MODEL.TRUST_PICKLE has an effect only as an override, because a downloaded config must not
-    allow downloaded weights to run code. If nothing names a device, or if the config is a run's,
-    MODEL.DEVICE becomes a GPU if there is one, else the CPU.
+    allow downloaded weights to run code. If nothing names a device, or if this package wrote the
+    config, MODEL.DEVICE becomes a GPU if there is one, else the CPU.
 
     Args:
         config_file: file, folder of a run, name of a packaged config, or "" for the defaults.
@@ -110,9 +110,8 @@ def load_config(
     cfg = default_config()
     cfg.MODEL.DEVICE = "auto"
     _merge_settings(cfg, settings or {})
-    if file:
-        _merge_file(cfg, file)
-    if settings or is_of_run(file):
+    is_written = _merge_file(cfg, file) if file else False
+    if settings or is_written:
         cfg.MODEL.DEVICE = "auto"  # this machine may lack the device of the training
     if cfg.MODEL.TRUST_PICKLE:
         logger.warning(
@@ -123,12 +122,17 @@ def load_config(
     merge_overrides(cfg, overrides)
     if "SOLVER.EPOCHS" in overrides and "SOLVER.MAX_ITER" not in overrides and cfg.SOLVER.EPOCHS:
         cfg.SOLVER.MAX_ITER = 0  # otherwise EPOCHS would have no effect
+    choose_device(cfg)
+    check_values(cfg, registries=False)
+    return cfg
+
+
+def choose_device(cfg: "CfgNode") -> None:
+    """Replace the MODEL.DEVICE "auto" by a GPU if there is one, else by the CPU."""
     if cfg.MODEL.DEVICE == "auto":
         import torch
 
         cfg.MODEL.DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-    check_values(cfg, registries=False)
-    return cfg
 
 
 def overrides_of(words: Overrides | Sequence[Any]) -> dict[str, Any]:
@@ -184,7 +188,8 @@ def _merge_settings(cfg: "CfgNode", settings: Mapping[str, Any]) -> None:
     _merge(cfg, own, " in the checkpoint")
 
 
-def _merge_file(cfg: "CfgNode", file: str) -> None:
+def _merge_file(cfg: "CfgNode", file: str) -> bool:
+    """Merge a config file; return whether this package wrote it, with all keys."""
     try:
         content = values_by_key(_ConfigFile.load_yaml_with_base(file))
     except (AssertionError, AttributeError, RecursionError, UserError) as e:
@@ -192,6 +197,7 @@ def _merge_file(cfg: "CfgNode", file: str) -> None:
             raise
         raise UserError(f"{file}: the file in _BASE_ cannot be read ({str(e) or type(e)})") from e
     _merge(cfg, named_as_built(content), f" in {file}")
+    return "OCR_VERSION" in content
 
 
 def are_weights(name: str) -> bool:

@@ -67,7 +67,7 @@ def add_ocr_config(cfg: "CfgNode") -> None:
                 node = node.setdefault(section, type(cfg)())
             node.setdefault(name, copy(key.default))
     # Configs of old runs have this key, which nothing reads any more; ignore it.
-    if not cfg.key_is_deprecated("MODEL.FEATURE_CACHE"):
+    if "MODEL.FEATURE_CACHE" not in cfg.__dict__[cfg.DEPRECATED_KEYS]:  # its method would log
         cfg.register_deprecated_key("MODEL.FEATURE_CACHE")
 
 
@@ -90,7 +90,7 @@ REFINED = when("MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead", "ContextSemSegHead
 # turns a config with OCR into its plain baseline (if its loss is the cross-entropy).
 IDLE_IN_PLAIN = REFINED._replace(refuses=False)
 NOT_PLAIN = when("MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead", "ContextSemSegHead", "SegFixHead")
-# A placeholder: config_files.conditions replaces it by the context schemes that read the key.
+# A placeholder: unread.conditions replaces it by the context schemes that read the key.
 SCHEME = Condition("a scheme in MODEL.CONTEXT.NAME that reads the key", lambda cfg: False)
 OHEM = Condition(
     "ohem in MODEL.SEM_SEG_HEAD.LOSS_TYPE or COARSE_LOSS_TYPE",

@@ -201,7 +201,7 @@ def check_name(name: object) -> None:
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
         raise UserError(
             f"name {name!r:.100}: use only letters, digits, '_', '-' and '.', and begin with a "
-            "letter or digit. Put a name of digits in quotes."
+            "letter or digit. Quote a name that has only digits."
         )
     if DETECTRON2S.fullmatch(name):
         raise UserError(f"name {name!r}: Detectron2 has data sets with this name. Choose another.")

@@ -33,18 +33,24 @@ def prepare_folder(folder: str, *, may_hold_checkpoints: bool) -> None:
     if not folder or "://" in folder:
         raise UserError(f"OUTPUT_DIR is {folder or 'empty'}. {fix}")
     check_output_folder(folder, "OUTPUT_DIR", fix)
-    if not may_hold_checkpoints and (former := newest_whole(folder)):
+    if not may_hold_checkpoints:
+        check_is_new(folder)
+    log_run(folder, rank_of_process())
+
+
+def check_is_new(folder: str) -> None:
+    """Refuse a folder that has the checkpoints of another training."""
+    if former := newest_whole(folder):
         raise UserError(
             f"OUTPUT_DIR {folder} has checkpoints of another training; the last is {former}. "
             "Continue that training with --resume, set another OUTPUT_DIR, or start a new training "
             "in this folder with --overwrite."
         )
-    log_run(folder, rank_of_process())
 
 
 def rank_of_process() -> int:
     """Return this process's rank, also before torchrun's processes have met."""
-    return int(os.environ.get("RANK", 0)) or comm.get_rank()
+    return int(os.environ["RANK"]) if "TORCHELASTIC_RUN_ID" in os.environ else comm.get_rank()
 
 
 def prepare_process(cfg: CfgNode, *, training: bool, deterministic: bool) -> None:

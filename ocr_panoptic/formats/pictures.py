@@ -328,7 +328,7 @@ def _bits(image: Image.Image) -> int:
         return 16
     if image.mode in ("I", "F"):
         kind = {"I": "32-bit integers", "F": "floating-point numbers"}[image.mode]
-        raise UserError(f"holds {kind}, so its white value is unknown. Convert it to 8 bits")
+        raise UserError(f"contains {kind}, so the value of white is unknown. Convert it to 8 bits")
     return 8
 
 

@@ -25,12 +25,6 @@ CLASSES = "classes.json"
 LOG = "metrics.json"
 
 
-def is_of_run(config_file: str) -> bool:
-    """Return whether a config file is the config.yaml of a training or an evaluation."""
-    path = Path(config_file)
-    return path.name == CONFIG and path.with_name(LOG).is_file()
-
-
 def set_former_aside(output_dir: str | os.PathLike) -> None:
     """Move a former run's config and log to ``config.<n>.yaml`` and ``metrics.<n>.json``."""
     files = [path for name in (CONFIG, LOG) if (path := Path(output_dir) / name).is_file()]

@@ -22,7 +22,7 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers.conv import CPUSyncBatchNorm
 from ocr_panoptic.layers.folding import fold_into
 from ocr_panoptic.layers.resize import resize
-from ocr_panoptic.layers.sync_norms import UNSYNCHRONISED
+from ocr_panoptic.layers.sync_norms import UNSYNCHRONISED, converted
 
 
 class BilinearFusion(nn.Module):
@@ -152,13 +152,7 @@ def convert_norms(network: nn.Module, norm: str) -> nn.Module:
 def _with_naive_norms(network: nn.Module) -> nn.Module:
     if any(isinstance(module, BatchNormAct2d) for module in network.modules()):
         raise UserError(UNSYNCHRONISED)
-
-    def naive(norm: nn.BatchNorm2d) -> CPUSyncBatchNorm:
-        synchronised = CPUSyncBatchNorm(norm.num_features, eps=norm.eps, momentum=norm.momentum)
-        synchronised.load_state_dict(norm.state_dict())
-        return synchronised
-
-    replace(network, nn.BatchNorm2d, naive)
+    replace(network, nn.BatchNorm2d, lambda norm: converted(norm, CPUSyncBatchNorm))
     return network
 
 

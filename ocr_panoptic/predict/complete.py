@@ -9,6 +9,7 @@ from detectron2.config import CfgNode
 from detectron2.data import MetadataCatalog
 
 from ocr_panoptic.checkpoint.start import Start
+from ocr_panoptic.config.files import choose_device
 from ocr_panoptic.config.keys import check_values
 from ocr_panoptic.config.unread import check_unread_keys
 from ocr_panoptic.data.catalog import check_files, register_data_sets
@@ -44,6 +45,7 @@ def complete_config(
     """
     check_values(cfg)
     check_unread_keys(cfg)
+    choose_device(cfg)
     check_device(cfg.MODEL.DEVICE)
     if needs_data:
         _check_is_named(cfg, *(("TRAIN", "train") if training else ("TEST", "val")))

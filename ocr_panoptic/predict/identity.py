@@ -133,7 +133,7 @@ def register_classes(start: Start) -> str:
 
 
 def _no_records(name: str) -> list[dict]:
-    raise UserError(f"Found the {name}, but no images. Name a data set with --data FILE.")
+    raise UserError(f"The {name} are known, but no images. Name a data set with --data FILE.")
 
 
 def _plain(value: Any) -> Any:

@@ -73,10 +73,11 @@ def _convert(model: PublishedModel, published: Path, file: Path) -> None:
     except (OSError, RuntimeError, UserError) as error:
         if lacks_memory(error):
             raise
-        why = str(error).replace(f"{published}", "its file").splitlines()[0]
+        why = str(error).replace(f"{published}", "its file").splitlines()[0].rstrip(".")
         raise UserError(
-            f"The model {model.name} of {model.address} cannot be used: {why} Check the space on "
-            f"the disk of {file.parent}, and that {model.file} there, if it is yours, is good."
+            f"The model {model.name} of {model.address} cannot be used ({why}). Check that the "
+            f"disk of {file.parent} has free space. If you put {model.file} there yourself, it may "
+            "be damaged: download it again."
         ) from error
 
 

@@ -10,6 +10,7 @@ from detectron2.data import MetadataCatalog
 from detectron2.data import transforms as T
 from torch import nn
 
+from ocr_panoptic.checkpoint.reading import fetch_weights
 from ocr_panoptic.config.files import load_config, quoted
 from ocr_panoptic.data.catalog import label_maps_of
 from ocr_panoptic.data.classes import VOID_LABEL
@@ -25,7 +26,7 @@ from ocr_panoptic.segfix.truth import OffsetTruth, read_segment_map, true_offset
 
 from .complete import complete_config
 from .task import TASKS, Task
-from .trained_model import build_trained_model, check_trained_weights
+from .trained_model import build_trained_model
 
 
 def segfix_config(cfg: CfgNode) -> CfgNode | None:
@@ -44,7 +45,7 @@ def segfix_config(cfg: CfgNode) -> CfgNode | None:
 
 @functools.cache
 def _segfix_config(file: str, weights: str, device: str, trust_pickle: bool) -> CfgNode:
-    check_trained_weights(weights)
+    fetch_weights(weights)  # a training would otherwise find a missing file after its end
     keys = {"MODEL.WEIGHTS": weights, "MODEL.DEVICE": device, "MODEL.TRUST_PICKLE": trust_pickle}
     return load_segfix_config(file, quoted(keys))
 

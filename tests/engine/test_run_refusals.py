@@ -8,9 +8,10 @@ import pytest
 import torch
 from detectron2.config import CfgNode
 
+from ocr_panoptic.cli.arguments import RunOptions
 from ocr_panoptic.config.files import load_config
 from ocr_panoptic.predict.complete import complete_config
-from support.tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
+from support.tiny_runs import CONFIGS, OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 from train_net import main
 
 NOTHING = "at least 0"
@@ -58,6 +59,7 @@ def test_unusable_values(key, value, fault):
 
 
 P, S, PLAIN = OCR_CONFIG, SEMANTIC_CONFIG, PLAIN_CONFIG
+SEGFIX = CONFIGS / "SegFix/segfix_HRNet_W48_custom.yaml"
 TIMM = "MODEL.BACKBONE.NAME build_timm_fpn_backbone MODEL.TIMM.FROZEN True"
 COSINE = "SOLVER.LR_SCHEDULER_NAME WarmupCosineLR"
 BEST, STEPS = "TEST.BEST_CHECKPOINT", "SOLVER.LR_SCHEDULER_NAME WarmupMultiStepLR SOLVER.STEPS"
@@ -121,6 +123,7 @@ REFUSED = [  # config; flags and keys; parts of the message
     (P, "--eval-only OUTPUT_DIR file/run", "file/run is not writable (Not a directory). Set"),
     (P, "OUTPUT_DIR /proc/run", "OUTPUT_DIR /proc/run is not writable ("),
     # weights
+    (S, f"TEST.SEGFIX.WEIGHTS gone.pth TEST.SEGFIX.CONFIG_FILE {SEGFIX}", "gone.pth do not exist"),
     (P, "MODEL.WEIGHTS nowhere.pth", "The weights nowhere.pth do not exist"),
     (P, "--eval-only MODEL.WEIGHTS ''", "MODEL.WEIGHTS is empty, but inference needs"),
     (P, "--resume MODEL.WEIGHTS ''", "--resume found no checkpoint of the last"),
@@ -144,6 +147,20 @@ def test_refused_runs(tiny_data, make_args, tmp_path, monkeypatch, config, words
         rest = rest.partition(part)[2]
     assert {path.name for path in tmp_path.rglob("*")} <= {"file", "run", "log.txt"}
     assert not (tmp_path / "file").stat().st_size
+
+
+def test_doors_of_a_script(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cats.json").write_text('{"images": [], "annotations": [], "categories": []}')
+    for options, fault in (
+        (RunOptions(), "No config is named"),
+        (RunOptions(eval_only=True), "Name a trained model"),
+        (RunOptions(imports=["os.gone.deeper"]), "--import os.gone.deeper: the module is neither"),
+        (RunOptions(imports=["./mine.py"]), "--import ./mine.py: write the module's name"),
+        (RunOptions(config_file=str(S), data=["cats.json"]), "ocr-panoptic import --from coco"),
+    ):
+        with pytest.raises(ValueError, match=fault):
+            main(options)
 
 
 def test_changing_only_the_head_gives_the_plain_baseline(caplog):

@@ -8,10 +8,12 @@ import torch
 import yaml
 from detectron2.config import CfgNode, get_cfg
 
+from ocr_panoptic.cli.arguments import RunOptions
 from ocr_panoptic.cli.train import argument_parser
 from ocr_panoptic.config import add_ocr_config
 from ocr_panoptic.config.files import load_config, values_by_key
 from ocr_panoptic.data.faults import DataFaults
+from ocr_panoptic.engine.setup import rank_of_process
 from ocr_panoptic.predict.complete import complete_config
 from ocr_panoptic.workbench.checking.run_check import check_solver
 from support.tiny_runs import CONFIGS, OCR_CONFIG, TINY
@@ -93,11 +95,12 @@ def test_config_of_a_run_works_on_another_machine(tiny_data, trained, tmp_path, 
     for config in (run, run / "config.yaml", run / "inference/tiny_val/config.yaml"):
         assert load_config(str(config)).MODEL.DEVICE == "cuda", config
     assert load_config(str(run), {key: "cpu"}).MODEL.DEVICE == "cpu"
-    other = tmp_path / "mine.yaml"
-    other.write_text((run / "config.yaml").read_text())
-    assert load_config(str(other)).MODEL.DEVICE == "cpu"
-    other.write_text("MODEL: {DEVICE: auto}")  # as earlier versions wrote it
-    assert load_config(str(other)).MODEL.DEVICE == "cuda"
+    copied = tmp_path / "mine.yaml"
+    copied.write_text((run / "config.yaml").read_text())
+    assert load_config(str(copied)).MODEL.DEVICE == "cuda"
+    for device, found in (("cpu", "cpu"), ("auto", "cuda")):  # earlier versions wrote auto
+        copied.write_text(f"MODEL: {{DEVICE: {device}}}")
+        assert found == load_config(str(copied)).MODEL.DEVICE
     settings = torch.load(run / "model_final.pth", weights_only=True)["identity"]["settings"]
     settings = values_by_key(yaml.safe_load(settings))
     assert settings[key] == "cpu" and load_config("", (), settings).MODEL.DEVICE == "cuda"
@@ -125,6 +128,10 @@ def test_the_device_follows_the_machine(tiny_data, monkeypatch):
         use_gpus(monkeypatch, gpus)
         assert device == complete().MODEL.DEVICE
         assert complete("MODEL.DEVICE", "cpu").MODEL.DEVICE == "cpu"
+    cfg = load_config(str(OCR_CONFIG), ["DATASETS.TEST", "()"])
+    cfg.MODEL.DEVICE = "auto"  # in a script
+    complete_config(cfg)
+    assert cfg.MODEL.DEVICE == "cpu"
     use_gpus(monkeypatch, 2)
     assert complete("MODEL.DEVICE", "cuda:1").MODEL.DEVICE == "cuda:1"
     with pytest.raises(ValueError, match="MODEL.DEVICE is cuda:2, but torch sees 2 GPU"):
@@ -144,3 +151,12 @@ def test_batch_of_two_processes(reference, batch, steps, fault):
     cfg.SOLVER.update(REFERENCE_WORLD_SIZE=reference, IMS_PER_BATCH=batch, ACCUMULATION_STEPS=steps)
     with pytest.raises(ValueError, match=fault) if fault else contextlib.nullcontext():
         check_solver(cfg, 2)
+
+
+def test_only_torchrun_numbers_the_processes(monkeypatch):
+    """A cluster's launcher may set the same variables for a program of one process."""
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("RANK", "1")
+    assert (RunOptions(num_machines=2).processes(), rank_of_process()) == (2, 0)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    assert (RunOptions().processes(), rank_of_process()) == (4, 1)

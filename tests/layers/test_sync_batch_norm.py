@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from timm.layers import SyncBatchNormAct
 from torch import Tensor, nn
 
 from ocr_panoptic.layers import CPUSyncBatchNorm
+from ocr_panoptic.layers.sync_norms import fit_sync_norms
 
 
 def batches() -> list[Tensor]:
@@ -56,3 +59,14 @@ def test_two_processes_equal_one(tmp_path, forks):
         (of_norm1[2:], [mean, var]),
     ]:
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+def test_a_norm_with_an_activation_in_one_process_of_torchrun(monkeypatch):
+    """PyTorch's norm would ask for a GPU at the first image."""
+    model = nn.Sequential(SyncBatchNormAct(3))
+    assert fit_sync_norms(model, "cpu") is model
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 1)
+    with pytest.raises(ValueError, match="MODEL.TIMM.NORM is SyncBN, but"):
+        fit_sync_norms(model, "cpu")
+    assert fit_sync_norms(nn.Sequential(nn.SyncBatchNorm(3)), "cpu")[0].__class__ is nn.BatchNorm2d

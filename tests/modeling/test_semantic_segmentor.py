@@ -65,7 +65,11 @@ def test_training_without_truth_is_refused(several_scales):
     "key, value, message",
     [
         ("MODEL.CONTEXT.NAME", "ORC", "expected none, OCR, DA-OCR"),
-        ("MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS", "[1.0, 2.0]", "has 2 weights, but there are 5 classes"),
+        (
+            "MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS",
+            "[1.0, 2.0]",
+            "has 2 weights, but there are 5 classes",
+        ),
         ("MODEL.SEM_SEG_HEAD.COARSE_KERNEL", "2", "COARSE_KERNEL is 2; .*odd"),
         ("MODEL.SEM_SEG_HEAD.NAME", "SemSegFPNHead", "NAME is SemSegFPNHead; .* needs ContextSem"),
         ("MODEL.RESNETS.DEPTH", 18, "18; .* 50, 101 and 152.* MODEL.TIMM.NAME resnet18"),

@@ -351,12 +351,12 @@ def test_own_data_start_from_a_model(publish, small_file, server, tmp_path):
             8,
             "could not be downloaded from .*retrieval incomplete: got only 4 out of 8",
         ),
-        (HRNET, b"<html>", None, "cannot be used: its file is not a checkpoint .*a web page"),
+        (HRNET, b"<html>", None, "cannot be used .its file is not a checkpoint .*a web page"),
         (
             HRNET,
             b"PK half of a file",
             None,
-            "cannot be used: its file is not a checkpoint or is inc",
+            "cannot be used .its file is not a checkpoint or is inc",
         ),
     ],
 )
@@ -387,7 +387,7 @@ def test_full_disk(part, publish, small_file, server):
             if part > 1:
                 patch.setattr(torch, "save", _save_to_full_disk)
             resource.setrlimit(resource.RLIMIT_FSIZE, (int(part * size), limits[1]))
-            with pytest.raises((FileNotFoundError, ValueError), match="space on the disk"):
+            with pytest.raises((FileNotFoundError, ValueError), match="free space|space on"):
                 fetch_weights(VOC)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

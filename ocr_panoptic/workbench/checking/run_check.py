@@ -20,7 +20,7 @@ from ocr_panoptic.data.data_check import DataSummary, SplitSummary, check_data_s
 from ocr_panoptic.data.training_stream import training_records
 from ocr_panoptic.engine.optimizer import build_optimizer, build_schedule
 from ocr_panoptic.engine.resume import position_after
-from ocr_panoptic.engine.setup import rank_of_process
+from ocr_panoptic.engine.setup import check_is_new, rank_of_process
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.metrics import METRICS
 from ocr_panoptic.predict.identity import check_classes_of, check_settings_of
@@ -58,7 +58,9 @@ class RunCheck:
         return "\n\n".join(parts)
 
 
-def check_run(cfg: CfgNode, *, processes: int = 1, resume: Resume = False) -> RunCheck:
+def check_run(
+    cfg: CfgNode, *, processes: int = 1, resume: Resume = False, overwrite: bool = False
+) -> RunCheck:
     """Check a training run with a completed config, without starting the run."""
     cfg = check_solver(cfg, processes)
     check = RunCheck()
@@ -68,6 +70,9 @@ def check_run(cfg: CfgNode, *, processes: int = 1, resume: Resume = False) -> Ru
         build_schedule(cfg, build_optimizer(cfg, model))
     start = Start(cfg.MODEL.WEIGHTS)
     try:
+        if not (resume or overwrite):
+            check_is_new(cfg.OUTPUT_DIR)
+        segfix_config(cfg)
         if resume or "://" not in start.weights:  # otherwise the weights would be downloaded
             start = find_start(cfg, resume)
         _check_continuation(cfg, start)
@@ -174,6 +179,6 @@ def _data(cfg: CfgNode, check: RunCheck) -> list[list]:
             if count:
                 plan += f": {solver.MAX_ITER * solver.IMS_PER_BATCH / count:.1f} epochs"
         title = "training" if is_train else "evaluation"
-        rows.append([title, ", ".join(names), count or "not found", plan])
+        rows.append([title, ", ".join(names), count or "cannot be used", plan])
     check.warnings += DataSummary(tuple(found)).warnings_for(_most_things(cfg))
     return rows

@@ -144,13 +144,16 @@ def _segment(image: AnnotatedImage, results: list[dict]) -> Segment:
         region |= result
         value |= result["value"]
     if region.get("item_index"):
-        raise UserError("belongs to a later image of its task; a task must have only one image")
+        raise UserError(
+            "is on the second or a later image of its task, but a task must have only one image. "
+            "Split the task into one for each image, and export again."
+        )
     types = {result["type"] for result in results}
     kinds = {kind.removesuffix("labels") for kind in types} - {""}
     if len(kinds) != 1 or not kinds <= {*_SHAPES}:
         raise UserError(
-            f"unknown shape {' and '.join(sorted(types))}; expected {', '.join(_SHAPES)}, with "
-            "labels"
+            f"unknown region type {' and '.join(sorted(types))}. Use labelled regions of the types "
+            f"{', '.join(_SHAPES)}"
         )
     labels = {name for key, names in value.items() if key.endswith("labels") for name in names}
     if len(labels) != 1:
@@ -224,5 +227,5 @@ def decode_brush(code: list[int], height: int, width: int) -> np.ndarray:
         else:
             values += take(8 * length).to_bytes(length, "big")
     if len(values) > count:
-        raise UserError(f"the rle has more than {count} values")
+        raise UserError(f"the rle has more than {count} values. Export the task again")
     return np.frombuffer(values, np.uint8).reshape(height, width, 4)[..., 3] > 0

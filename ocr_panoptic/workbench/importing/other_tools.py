@@ -1,7 +1,8 @@
 """Recognizes exports that a format's reader cannot read, to say which export to take instead."""
 
 import json
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,16 @@ def unreadable(path: Path, content: object, fault: str) -> UserError:
     return UserError(fault)
 
 
-def not_a_data_file(error: NoDataFile) -> UserError:
+@contextmanager
+def other_tools_named() -> Iterator[None]:
+    """In the error for a file that is no data file, say which tool wrote it, and how to use it."""
+    try:
+        yield
+    except NoDataFile as error:
+        raise _not_a_data_file(error) from error
+
+
+def _not_a_data_file(error: NoDataFile) -> UserError:
     """Return the error for annotations that are named as a data file: how to use them."""
     path, content = error.path, error.content
     keys, _ = _keys(content)

@@ -228,7 +228,7 @@ def read_object(path: Path) -> dict:
 
 def require_images(images: Path | None, source: Path) -> Path:
     if images is None:
-        raise UserError(f"{source}: the folder of images is missing. Give it after this path.")
+        raise UserError(f"{source}: no folder of images is given. Add it after this path.")
     if not images.is_dir():
         raise MissingFileError(f"{images}: folder of images not found.")
     return images

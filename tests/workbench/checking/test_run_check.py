@@ -44,6 +44,8 @@ def test_a_run_has_the_predicted_facts(trained, make_args, tmp_path, config):
     (found,) = check(other, resume="auto").faults
     assert "is from iteration 3, but SOLVER.MAX_ITER" in found
 
+    (found,) = check(args).faults
+    assert "has checkpoints of another training" in found
     after = check(args, resume=True)
     assert not after.faults
     assert last(after) == f"{tmp_path}/run/model_final.pth"
@@ -78,5 +80,6 @@ def test_the_long_schedule_without_data(capsys, monkeypatch):
     config = CONFIGS / "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x.yaml"
     assert call("check", ["--config-file", str(config), "--num-gpus", "8"]) == 1
     said = capsys.readouterr().out
-    assert "coco_2017_train_panoptic_separated  not found  270000 iterations of 16 images" in said
+    plan = "cannot be used  270000 iterations of 16 images"
+    assert f"coco_2017_train_panoptic_separated  {plan}" in said
     assert f"separated: {Path.cwd() / 'nowhere/coco'}" in said.partition("run would fail:")[2]

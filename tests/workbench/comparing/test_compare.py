@@ -125,6 +125,17 @@ def test_the_command_reads_finished_runs(tmp_path, capsys):
         call("compare", [*words, str(tmp_path / "none")])
 
 
+def test_runs_import_the_modules_of_the_command(tmp_path, monkeypatch):
+    def run_study(study: object, train: list[str], output: object) -> None:
+        raise InterruptedError(*train)
+
+    monkeypatch.setattr("ocr_panoptic.workbench.comparing.study.run_study", run_study)
+    words = ["--config-file", str(SEMANTIC), "--output", str(tmp_path)]
+    with pytest.raises(InterruptedError) as stopped:
+        call("compare", ["--import", "string", "--import", "cmath", *words])
+    assert stopped.value.args[-5:] == ("train", "--import", "string", "--import", "cmath")
+
+
 TABLE = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 9: 2.262, 30: 2.042}
 
 

@@ -102,7 +102,12 @@ TRUE = base64_png(np.ones((2, 3), np.uint8))
             *("labelme", {"shape_type": "mask", "mask": base64_png(np.eye(2) > 0)}),
             *("shape 1", "a mask PNG of 3x2 pixels, found 2x2"),
         ),
-        ("label-studio", region({}, "cuboidlabels"), "region bad", "unknown shape cuboidlabels"),
+        (
+            "label-studio",
+            region({}, "cuboidlabels"),
+            "region bad",
+            "unknown region type cuboidlabels",
+        ),
         ("label-studio", region({}, "polygon"), "region bad", "one label, found none"),
         ("label-studio", part(labels=["dog"]), "bad", r"found \['car', 'dog'\]"),
         ("label-studio", region({}, item_index=1), "bad", "a later image"),
@@ -215,7 +220,7 @@ TRACK = "<annotations><track/></annotations>"
 @pytest.mark.parametrize(
     "format, file, content, reason",
     [
-        ("coco", "a.json", EMPTY, "the folder of images is missing. Give it after this path"),
+        ("coco", "a.json", EMPTY, "no folder of images is given. Add it after this path"),
         ("coco", "a.json", {}, "not a COCO instance JSON"),
         ("voc", None, "", "SegmentationClass: not found. Give the folder that contains"),
         ("yolo-seg", "d.yaml", "train: x", "expected the key .names."),
@@ -225,7 +230,7 @@ TRACK = "<annotations><track/></annotations>"
         ("yolo-seg", "d.txt", "", "the list of images is empty"),
         ("yolo-seg", "b/d.yaml", "names: [a]\ntrain: ../images", "is outside the folder of d.y"),
         ("yolo-seg", "d.yaml", "names: [a]\ntrain: images", "none of the 1 images has a text"),
-        ("cityscapes", "images/a_gtFine.png", "", "the folder of images is missing"),
+        ("cityscapes", "images/a_gtFine.png", "", "no folder of images is given"),
         ("cvat", "a.xml", "<annotations/>", 'contains no images. Export it as "CVAT for images'),
         ("cvat", "a.xml", TRACK, 'video tracks. Export it as "CVAT for images 1.1"'),
         ("cvat", "a.xml", "<annotation/>", "<annotation> contains no images"),
