@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> None:
     from ocr_panoptic.workbench.importing.importing import import_annotations
     from ocr_panoptic.workbench.importing.kinds import given_kinds
 
-    check_name(args.name)
+    check_name(args.name, ("train", "val"))
     sources = {}
     for split in ("train", "val"):
         if paths := getattr(args, split):
