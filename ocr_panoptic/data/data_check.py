@@ -29,10 +29,11 @@ from .panoptic import check as panoptic_check
 from .panoptic.source import PanopticSource
 from .places import cache_folder
 from .semantic import check as semantic_check
+from .semantic.check import PaletteEntry
 from .semantic.records import SemanticSource
 from .sources import read_data_sets
 
-VERSION = 9  # version of the cache files
+VERSION = 10  # version of the cache files
 # Before training, only splits with at most this many images are checked; ``check`` has no limit.
 MANY = 20_000
 DETECTIONS = 100  # Detectron2's default for TEST.DETECTIONS_PER_IMAGE
@@ -59,6 +60,7 @@ class SplitSummary:
     classes: tuple[ClassSummary, ...]
     most_things: tuple[str, int]  # file of the image with the most things, and their number
     warnings: tuple[str, ...]
+    palette: tuple[PaletteEntry, ...] = ()  # of label images that are read as numbers
 
     def __str__(self) -> str:
         rows: list[tuple] = [(c.name, c.kind, c.images, c.segments, c.pixels) for c in self.classes]
@@ -135,6 +137,7 @@ def check_sources(
     """
     faults: list[str] = []
     summaries = []
+    palettes: dict[str, list[PaletteEntry]] = defaultdict(list)  # of splits with equal labels
     for source in sources:
         if not isinstance(source, PanopticSource | SemanticSource):
             continue
@@ -142,6 +145,9 @@ def check_sources(
             images = source.images()
             if thorough or len(images) <= MANY:
                 summaries.append(_check_or_recall(source, images, workers))
+                palettes[_digest(source.recipe())] += summaries[-1].palette
+    for entries in palettes.values():
+        faults += semantic_check.palette_faults(entries)
     raise_if_any(faults)
     return DataSummary(tuple(summaries))
 
@@ -161,7 +167,8 @@ def _check_or_recall(
         lambda: asdict(_check_images(source, images, workers)),
     )
     classes = tuple(ClassSummary(**entry) for entry in summary["classes"])
-    return SplitSummary(**summary | {"classes": classes})
+    palette = tuple(PaletteEntry(i, tuple(c), *rest) for i, c, *rest in summary["palette"])
+    return SplitSummary(**summary | {"classes": classes, "palette": palette})
 
 
 def remembered(
@@ -219,6 +226,7 @@ def _check_images(
         classes=tuple(summaries),
         most_things=max(zip(files, (image.things for image in findings)), key=lambda most: most[1]),
         warnings=(*kind.warnings(source, images, findings), *warnings),
+        palette=semantic_check.shared_palette(images, findings),
     )
 
 

@@ -1,11 +1,11 @@
 """Check a semantic data set: a label image must fit its image and have only known labels."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,37 +67,67 @@ def joint_faults(
     """Yield a fault if all pixels are ignored, or if a program has sorted the palettes."""
     if not any(image.classes for image in findings):
         yield f'{source.split.labels}: all pixels are ignored. Correct the key "ignore".'
-    for (file, index, colour), (other, place, other_colour) in _disagreeing(pairs, findings, False):
+    yield from palette_faults(_palette(pairs, findings))
+
+
+class PaletteEntry(NamedTuple):
+    """An index of palettes, its colour, and the label images that have this entry."""
+
+    place: int  # the index
+    colour: Color
+    images: int
+    file: str  # the last of the images
+
+
+def palette_faults(entries: Iterable[PaletteEntry]) -> Iterator[str]:
+    """Yield a fault if palettes show that a program has sorted them."""
+    for entry, other in _disagreeing(entries):
         yield (
-            f"{file}: palette index {index} has the colour {[*colour]}, but palette index {place} "
-            f"of {other.name} has the colour {[*other_colour]}. A program has sorted the "
-            "palettes, so indices do not identify classes. Give every class its color ({name: "
-            f"NAME, color: {[*colour]}}}), and list colours to ignore as ignore: [[R, G, B]]."
+            f"{entry.file}: palette index {entry.place} has the colour {[*entry.colour]}, but "
+            f"palette index {other.place} of {other.file} has the colour {[*other.colour]}. A "
+            "program has sorted the palettes, so indices do not identify classes. Give every "
+            f"class its color ({{name: NAME, color: {[*entry.colour]}}}), and list colours to "
+            "ignore as ignore: [[R, G, B]]."
         )
         return
 
 
-def _disagreeing(
-    pairs: Sequence[tuple[Path, Path]], findings: Sequence[Findings], by_colour: bool
-) -> Iterator[list[tuple[Path, int, Color]]]:
+def shared_palette(
+    pairs: Sequence[tuple[Path, Path]], findings: Sequence[Findings]
+) -> tuple[PaletteEntry, ...]:
+    """Return the palette of a split without faults; leave out indices with random colours."""
+    entries = _palette(pairs, findings)
+    colours = Counter(entry.place for entry in entries)
+    return tuple(entry for entry in entries if colours[entry.place] == 1)
+
+
+def _palette(
+    pairs: Sequence[tuple[Path, Path]], findings: Sequence[Findings], by_colour: bool = False
+) -> list[PaletteEntry]:
+    """Return the palette entries of the label images that are read as numbers, or as colours."""
+    files: dict[tuple[int, Color], list[Path]] = defaultdict(list)
+    for pair, image in zip(pairs, findings):
+        for colour, index in image.palette.items() if image.by_colour == by_colour else ():
+            files[index, colour].append(pair[1])
+    return [PaletteEntry(*entry, len(of), str(of[-1])) for entry, of in files.items()]
+
+
+def _disagreeing(entries: Iterable[PaletteEntry]) -> Iterator[tuple[PaletteEntry, PaletteEntry]]:
     """
-    Yield two entries of palettes, with their files: a colour at two indices, or an index of two.
+    Yield two entries of palettes: a colour at two indices, or an index of two colours.
 
     Different colours of an index are left out if each is in one file only: programs may choose
     colours at random, to show numbers.
     """
-    entries: dict[tuple[int, Color], list[Path]] = defaultdict(list)
-    for (_, file), image in zip(pairs, findings):
-        for colour, index in image.palette.items() if image.by_colour == by_colour else ():
-            entries[index, colour].append(file)
+    distinct = {entry[:2]: entry for entry in entries}.values()  # splits may share entries
     for part in (0, 1):
-        groups: dict[Any, list[tuple[int, Color]]] = defaultdict(list)
-        for entry in entries:
+        groups: dict[Any, list[PaletteEntry]] = defaultdict(list)
+        for entry in distinct:
             groups[entry[part]].append(entry)
         for group in groups.values():
-            group.sort(key=lambda entry: -len(entries[entry]))
-            if len(group) > 1 and (part == 1 or len(entries[group[0]]) > 1):
-                yield [(entries[entry][-1], *entry) for entry in group[1::-1]]
+            group.sort(key=lambda entry: -entry.images)
+            if len(group) > 1 and (part == 1 or group[0].images > 1):
+                yield group[1], group[0]
 
 
 def _two_conventions(
@@ -131,7 +161,7 @@ def warnings(
         for meant, index in ((label_map.get(color_label(c)), i) for c, i in image.palette.items())
         if image.by_colour and label_map.get(index, meant) != meant
     ]
-    if doubtful and not any(_disagreeing(pairs, findings, by_colour=True)):
+    if doubtful and not any(_disagreeing(_palette(pairs, findings, by_colour=True))):
         yield (
             "in some palettes, colours and indices stand for different classes "
             f"({first_few([*dict.fromkeys(doubtful)])}). The colours are used. If the indices are "
