@@ -153,6 +153,7 @@ def test_labels_in_colours_that_no_class_has(tmp_path):
 
 
 LABELS = np.array([[0, 0, 1, 1], [0, 1, 1, 1]], np.uint8)
+RIMMED = LABELS | np.uint8([[0, 255, 0, 0]] * 2)
 PHOTO = np.full((2, 4, 3), 200, np.uint8)
 TURNED = Image.Exif()
 TURNED[274] = 3
@@ -182,8 +183,16 @@ TURNED[274] = 3
             "1 label images have 255, which is ignored by default, but no b (1.png). 2 have b but "
             "no 255 (0.png, 2.png).",
         ),
+        (
+            [PHOTO] * 7,
+            [LABELS, LABELS * 2, *[LABELS * 255] * 3, LABELS * 0, RIMMED],
+            {"classes": ["a", "b", "c"]},
+            "3 label images have 255, which is ignored by default, but no b (2.png, 3.png, 4.png). "
+            "1 have b but no 255 (0.png).",
+        ),
+        ([PHOTO] * 5, [RIMMED, RIMMED, LABELS, LABELS * 0, LABELS * 255], {}, ""),
         ([PHOTO] * 2, [LABELS, LABELS * 255], {"ignore": 255}, ""),
-        ([PHOTO] * 2, [LABELS, LABELS | np.uint8([[0, 255, 0, 0]] * 2)], {}, ""),
+        ([PHOTO] * 2, [LABELS, RIMMED], {}, ""),
         (
             [PHOTO[..., 0], np.full((2, 4), 51200, np.uint16)],
             [LABELS, LABELS],

@@ -133,20 +133,34 @@ def _disagreeing(entries: Iterable[PaletteEntry]) -> Iterator[tuple[PaletteEntry
 def _two_conventions(
     source: SemanticSource, pairs: Sequence[tuple[Path, Path]], findings: Sequence[Findings]
 ) -> Iterator[str]:
-    """Warn if some files seem to have an undeclared ignored label in place of a class."""
+    """
+    Warn if some files seem to have an undeclared ignored label in place of a class.
+
+    Either each file has one of the two labels; or the files with the ignored label are masks: one
+    and the same class is all that they show besides. A quarter of the masks may be exceptions.
+    """
     classes = source.space.classes if source.space.default_ignore else ()
-    odd = [file for (_, file), image in zip(pairs, findings) if image.ignored]
+    odd = {file: image for (_, file), image in zip(pairs, findings) if image.ignored}
+    few = len(odd) // 4
+    shown = Counter(tuple(image.classes) for image in odd.values())
+    are_masks = any(len(c) == 1 and number >= len(odd) - few for c, number in shown.items())
+    found = []
     for label, name in enumerate(classes):
         usual = [file for (_, file), image in zip(pairs, findings) if label in image.classes]
+        both = odd.keys() & {*usual}
         complete = len(odd) + len(usual) == len(findings) or len(classes) == 2
-        if odd and usual and complete and not {*odd} & {*usual}:
-            ours, theirs = (first_few([file.name for file in files]) for files in (odd, usual))
-            yield (
-                f"{len(odd)} label images have {VOID_LABEL}, which is ignored by default, but no "
-                f"{name} ({ours}). {len(usual)} have {name} but no {VOID_LABEL} ({theirs}). If "
-                f"both mean {name}, give each class its labels, such as {{name: {name}, labels: "
-                f"[{label}, {VOID_LABEL}]}}. Otherwise, write ignore: {VOID_LABEL}."
-            )
+        if len(both) <= few if are_masks else complete and not both:
+            found.append(([file for file in usual if file not in both], label, name))
+    theirs, label, name = max(found, key=lambda entry: len(entry[0]), default=([], 0, ""))
+    ours = [file for file, image in odd.items() if label not in image.classes]
+    if ours and theirs:
+        yield (
+            f"{len(ours)} label images have {VOID_LABEL}, which is ignored by default, but no "
+            f"{name} ({first_few([file.name for file in ours])}). {len(theirs)} have {name} but no "
+            f"{VOID_LABEL} ({first_few([file.name for file in theirs])}). If both mean {name}, "
+            f"give each class its labels, such as {{name: {name}, labels: [{label}, "
+            f"{VOID_LABEL}]}}. Otherwise, write ignore: {VOID_LABEL}."
+        )
 
 
 def warnings(
