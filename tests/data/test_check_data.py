@@ -256,6 +256,11 @@ def palette_data(folder, classes: list, **splits: list[tuple[int, ...]]) -> Path
         ),
         ([(0, 1, 2), (0, 1, 3)], ["a", "b", "c"], [4, 6, 6]),
         ([(0, 1, 2), (2, 0, 1)], coloured(*PALETTE[:2], (1, 1, 1)), "[34].png: palette index ."),
+        (
+            [(0, 1, 2), (2, 0, 1)],
+            [c | {"labels": k} for k, c in enumerate(coloured(*PALETTE[:3]))],
+            "Give every class its color but no labels",
+        ),
     ],
 )
 def test_palettes_that_a_program_has_sorted(tmp_path, orders, classes, expected):

@@ -85,9 +85,8 @@ def palette_faults(entries: Iterable[PaletteEntry]) -> Iterator[str]:
         yield (
             f"{entry.file}: palette index {entry.place} has the colour {[*entry.colour]}, but "
             f"palette index {other.place} of {other.file} has the colour {[*other.colour]}. A "
-            "program has sorted the palettes, so indices do not identify classes. Give every "
-            f"class its color ({{name: NAME, color: {[*entry.colour]}}}), and list colours to "
-            "ignore as ignore: [[R, G, B]]."
+            "program has sorted the palettes. Give every class its color but no labels ({name: "
+            f"NAME, color: {[*entry.colour]}}}), and list colours to ignore as ignore: [[R, G, B]]."
         )
         return
 
