@@ -24,6 +24,7 @@ from ocr_panoptic.formats.labels import (
 )
 from ocr_panoptic.formats.pictures import Color, load_labels, read_size
 
+from .label_space import LabelSpace
 from .records import SemanticSource
 
 FIRST = 20  # number of label images to search for unknown labels
@@ -67,7 +68,8 @@ def joint_faults(
     """Yield a fault if all pixels are ignored, or if a program has sorted the palettes."""
     if not any(image.classes for image in findings):
         yield f'{source.split.labels}: all pixels are ignored. Correct the key "ignore".'
-    yield from palette_faults(_palette(pairs, findings))
+    entries = _palette(pairs, findings)
+    yield from [*_misplaced(source.space, entries)] or palette_faults(entries)
 
 
 class PaletteEntry(NamedTuple):
@@ -89,6 +91,25 @@ def palette_faults(entries: Iterable[PaletteEntry]) -> Iterator[str]:
             f"NAME, color: {[*entry.colour]}}}), and list colours to ignore as ignore: [[R, G, B]]."
         )
         return
+
+
+def _misplaced(space: LabelSpace, entries: Sequence[PaletteEntry]) -> Iterator[str]:
+    """Yield a fault if numbers count, but half of their colours are those of other classes."""
+    label_map = space.label_map
+    codes = {entry: color_label(entry.colour) for entry in entries}
+    known = {entry: label_map[code] for entry, code in codes.items() if code in label_map}
+    wrong = [entry for entry, label in known.items() if label != label_map[entry.place]]
+    if wrong and 2 * len(wrong) >= len(entries):
+        names = dict(enumerate(space.classes)) | {VOID_LABEL: "ignore"}
+        entry = wrong[0]
+        foreign = dict.fromkeys(str([*entry.colour]) for entry in entries if entry not in known)
+        yield (
+            f"{entry.file}: palette index {entry.place} has the colour {[*entry.colour]} of "
+            f"{names[known[entry]]!r}, but as a label, {entry.place} is "
+            f"{names[label_map[entry.place]]!r}. Colours do not count, because some belong to no "
+            f"class: {first_few([*foreign])}. Correct the colors of the classes, or add these to "
+            "ignore. If the indices are right, remove the colors."
+        )
 
 
 def shared_palette(
