@@ -196,13 +196,24 @@ def _name_faults(
 
 
 def _with_own_stems(images: Sequence[AnnotatedImage]) -> list[AnnotatedImage]:
-    """Sort images by name; x.jpg beside x.png becomes x.jpg.jpg, because labels are x.jpg.png."""
-    stems = Counter(PurePosixPath(image.name).with_suffix("") for image in images)
-    named = [
-        replace(image, name=image.name + path.suffix) if stems[path.with_suffix("")] > 1 else image
-        for image in images
-        for path in (PurePosixPath(image.name),)
-    ]
+    """
+    Sort images by name; x.jpg beside x.png becomes x.jpg.jpg, because labels are x.jpg.png.
+
+    If x.jpg is the stem of another image, x.jpg becomes x.jpg.jpg.jpg.
+    """
+
+    def stem(name: str) -> PurePosixPath:
+        return PurePosixPath(name).with_suffix("")
+
+    stems = Counter(stem(image.name) for image in images)
+    named = []
+    for image in sorted(images, key=lambda image: image.name):
+        name = image.name
+        if stems[stem(name)] > 1:
+            while stems[stem(name)]:
+                name += PurePosixPath(name).suffix
+            stems[stem(name)] = 1
+        named.append(replace(image, name=name))
     return sorted(named, key=lambda image: image.name)
 
 

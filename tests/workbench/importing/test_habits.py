@@ -221,6 +221,20 @@ def test_images_with_the_same_stem(tmp_path, images, semantic):
     assert pixels["dog"] > RING.sum() and sum(pixels.values()) == 2 * H * W
 
 
+def test_a_new_name_is_not_the_name_of_another_image(tmp_path, images):
+    """a.png beside a.bmp would become a.png.png, whose stem a.png.bmp has."""
+    names = ("a.png", "a.bmp", "a.png.bmp")
+    for name in names[1:]:
+        shade(images / name)
+    parts = [as_supervision(SIMPLE) | {"image_id": number} for number in (1, 2, 3)]
+    content = coco(*parts, size=SIZE, names=names)
+    source = AnnotationSource(save(tmp_path / "coco.json", content), images)
+    plan = ImportPlan("coco", rest="sky")
+    import_annotations("same", {"train": source}, plan, tmp_path / "out")
+    found = {path.name for path in (tmp_path / "out/raw/train/images").iterdir()}
+    assert found == {"a.png.png.png", "a.bmp.bmp", "a.png.bmp"}
+
+
 @pytest.mark.parametrize("as_lists", [False, True], ids=["folders", "CVAT's lists"])
 def test_splits_of_data_yaml_are_used(tmp_path, as_lists):
     """CVAT's lists name images below a missing folder; a test split may be missing."""
