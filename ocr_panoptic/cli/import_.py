@@ -58,8 +58,9 @@ def argument_parser() -> CommandParser:
     parser.add_argument(
         "--polygons",
         choices=POLYGONS,
-        help="whether polygons of coco and yolo-seg follow pixel edges (default) or go through the "
-        "centres of border pixels (Roboflow, SAHI, supervision, V7 and Label Studio)",
+        help="whether polygons of coco, yolo-seg, via and label-studio follow pixel edges "
+        "(default) or go through the centres of border pixels (as in the COCO of Roboflow, SAHI, "
+        "supervision, V7 and Label Studio)",
     )
     parser.add_argument("--missing", choices=("skip",), help="skip missing images")
     parser.add_argument("--rest", metavar="CLASS", help="stuff class for unlabelled pixels")

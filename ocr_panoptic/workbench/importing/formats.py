@@ -55,7 +55,7 @@ ANNOTATION_FORMATS = {
     "cityscapes": Format(read_cityscapes, kinds=CITYSCAPES_KINDS),
     "cityscapes-polygons": Format(read_cityscapes_polygons, kinds=CITYSCAPES_KINDS),
     "cvat": Format(read_cvat),
-    "label-studio": Format(read_label_studio),
+    "label-studio": Format(read_label_studio, has_polygons=True),
     "labelme": Format(read_labelme, void_class="__ignore__", rest_class="_background_"),
     "masks": Format(read_masks, smaller_on_top=True),
     "via": Format(read_via, has_polygons=True),

@@ -20,7 +20,7 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import printable
 
 from .annotated_image import AnnotatedImage, Segment, join_parts
-from .masks import ellipse, mask_of_pixels, mask_of_polygons, read_base64_png, rectangle
+from .masks import ellipse, is_traced, mask_of_pixels, mask_of_polygons, read_base64_png, rectangle
 from .other_tools import read_export, unreadable
 from .reading import (
     IMAGE_SUFFIXES,
@@ -47,7 +47,9 @@ _WITHOUT_AREA = {"keypoint", "vector"}
 _SHAPES = ("brush", "magicwand", "bitmask", "polygon", "rectangle", "ellipse")
 
 
-def read_label_studio(source: Path, images: Path | None) -> Annotations:
+def read_label_studio(
+    source: Path, images: Path | None, polygons: str | None = None
+) -> Annotations:
     """
     Return the annotated images of a Label Studio JSON.
 
@@ -78,7 +80,7 @@ def read_label_studio(source: Path, images: Path | None) -> Annotations:
             f"{source}: {several} tasks have several annotations; the ground truth is used or, if "
             "it is missing, the latest annotation"
         )
-    return Annotations(chosen, partial(_find_image, folder), _read_task)
+    return Annotations(chosen, partial(_find_image, folder), partial(_read_task, polygons=polygons))
 
 
 def _rank(annotation: dict) -> tuple:  # the ground truth is highest, then the last changed
@@ -114,7 +116,9 @@ def image_path(reference: str) -> str | None:
     return path if os.path.splitext(path)[1].lower() in IMAGE_SUFFIXES else None
 
 
-def _read_task(image: AnnotatedImage, chosen: tuple[dict, dict]) -> AnnotatedImage:
+def _read_task(
+    image: AnnotatedImage, chosen: tuple[dict, dict], polygons: str | None
+) -> AnnotatedImage:
     left_out = []
     # Several controls may describe the same region.
     regions: dict[str, list[dict]] = {}
@@ -124,7 +128,7 @@ def _read_task(image: AnnotatedImage, chosen: tuple[dict, dict]) -> AnnotatedIma
         elif result["type"] not in WITHOUT_PLACE:
             regions.setdefault(str(result.get("id", f"number {number}")), []).append(result)
     places = ((f"region {name}", results) for name, results in regions.items())
-    segments = list(read_each(places, partial(_segment, image)))
+    segments = list(read_each(places, partial(_segment, image, polygons)))
     # A box may be the parent of the one shape with its label: both are the same object.
     parents = [
         (results[0].get("parentID"), s.label) for results, s in zip(regions.values(), segments)
@@ -137,7 +141,7 @@ def _read_task(image: AnnotatedImage, chosen: tuple[dict, dict]) -> AnnotatedIma
     return replace(image, segments=join_parts(zip(keys, segments)), left_out=left_out)
 
 
-def _segment(image: AnnotatedImage, results: list[dict]) -> Segment:
+def _segment(image: AnnotatedImage, polygons: str | None, results: list[dict]) -> Segment:
     region: dict[str, Any] = {}
     value: dict[str, Any] = {}
     for result in results:
@@ -160,11 +164,17 @@ def _segment(image: AnnotatedImage, results: list[dict]) -> Segment:
         raise UserError(f"expected one label, found {sorted(labels) or 'none'}")
     check_size(image, region.get("original_height"), region.get("original_width"))
     (kind,) = kinds
-    mask = _mask(kind, value, image.height, image.width)
-    return Segment(labels.pop(), mask, is_box=kind == "rectangle")
+    size = (image.height, image.width)
+    mask = _mask(kind, value, *size, polygons)
+    traced = kind == "polygon" and not polygons and is_traced(_corners(value, *size))
+    return Segment(labels.pop(), mask, is_box=kind == "rectangle", is_traced=traced)
 
 
-def _mask(kind: str, value: dict[str, Any], height: int, width: int) -> dict:
+def _corners(value: dict[str, Any], height: int, width: int) -> list[tuple[float, float]]:
+    return [(x * width / 100, y * height / 100) for x, y in value["points"]]
+
+
+def _mask(kind: str, value: dict[str, Any], height: int, width: int, polygons: str | None) -> dict:
     def pixels(x: str, y: str) -> tuple[float, float]:
         return value[x] * width / 100, value[y] * height / 100
 
@@ -172,8 +182,7 @@ def _mask(kind: str, value: dict[str, Any], height: int, width: int) -> dict:
         case "polygon":
             if value.get("closed") is False:
                 raise UserError("the polygon is not closed; finish or delete it")
-            points = [(x * width / 100, y * height / 100) for x, y in value["points"]]
-            return mask_of_polygons([points], height, width)
+            return mask_of_polygons([_corners(value, height, width)], height, width, polygons)
         case "rectangle":
             (x, y), (columns, rows) = pixels("x", "y"), pixels("width", "height")
             corners = (x, y, x + columns, y + rows)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 from PIL import Image, ImageDraw
 from pycocotools import mask as mask_util
 
@@ -101,13 +102,14 @@ def is_box(corners: np.ndarray) -> bool:
     return len(corners) == 4 and bool((flat.sum(1) == 1).all() and (flat[0] != flat[1]).any())
 
 
-def is_traced(corners: np.ndarray) -> bool:
+def is_traced(corners: ArrayLike) -> bool:
     """
-    Return whether a polygon, float [N, 2], goes from pixel to pixel, as OpenCV traces masks.
+    Return whether a polygon, [N, 2], goes from pixel to pixel, as OpenCV traces masks.
 
     Its corners are whole numbers (text files round them), its sides horizontal, vertical and
     diagonal, and many of them one pixel long. Outlines along the edges of pixels have no diagonals.
     """
+    corners = np.asarray(corners, np.float64)
     pixels = np.rint(corners)
     if len(corners) < 8 or np.abs(corners - pixels).max() > 0.05:
         return False

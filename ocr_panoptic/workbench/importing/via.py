@@ -15,7 +15,7 @@ from pathlib import Path
 from ocr_panoptic.errors import UserError
 
 from .annotated_image import AnnotatedImage, Segment
-from .masks import EDGES, ellipse, mask_of_polygons, rectangle
+from .masks import ellipse, is_traced, mask_of_polygons, rectangle
 from .other_tools import read_export, unreadable
 from .reading import Annotations, image_file, read_each, require_images
 
@@ -25,7 +25,7 @@ _WITHOUT_AREA = ("point", "polyline")
 _ONLY = "object"  # the class of regions without attributes
 
 
-def read_via(source: Path, images: Path | None, polygons: str = EDGES) -> Annotations:
+def read_via(source: Path, images: Path | None, polygons: str | None = None) -> Annotations:
     """Return the annotated images of a VIA JSON."""
     folder = require_images(images, source)
     content = read_export(source)
@@ -63,7 +63,9 @@ def _class_attribute(source: Path, regions: Sequence[dict]) -> str | None:
     return chosen[0] if chosen else None
 
 
-def _read(image: AnnotatedImage, entry: dict, key: str | None, polygons: str) -> AnnotatedImage:
+def _read(
+    image: AnnotatedImage, entry: dict, key: str | None, polygons: str | None
+) -> AnnotatedImage:
     regions = [(f"region {n}", region) for n, region in enumerate(_regions(entry))]
     names = [region["shape_attributes"]["name"] for _, region in regions]
     left_out = [name for name in names if name in _WITHOUT_AREA]
@@ -72,17 +74,19 @@ def _read(image: AnnotatedImage, entry: dict, key: str | None, polygons: str) ->
     return replace(image, segments=[*read_each(drawn, segment)], left_out=left_out)
 
 
-def _segment(region: dict, image: AnnotatedImage, key: str | None, polygons: str) -> Segment:
+def _segment(region: dict, image: AnnotatedImage, key: str | None, polygons: str | None) -> Segment:
     value = (region.get("region_attributes") or {}).get(key) if key else _ONLY
     if isinstance(value, Mapping):  # the attribute has check boxes
         value = next((name for name, is_set in value.items() if is_set), None)
     if not value:
         raise UserError(f"the class attribute {key} is not set")
+    traced = False
     shape, size = region["shape_attributes"], (image.height, image.width)
     match kind := shape["name"]:
         case "polygon":
             points = [*zip(shape["all_points_x"], shape["all_points_y"], strict=True)]
             mask = mask_of_polygons([points], *size, polygons)
+            traced = not polygons and is_traced(points)
         case "rect":
             x, y = shape["x"], shape["y"]
             mask = rectangle((x, y, x + shape["width"], y + shape["height"]), *size)
@@ -92,4 +96,4 @@ def _segment(region: dict, image: AnnotatedImage, key: str | None, polygons: str
             mask = ellipse((shape["cx"], shape["cy"]), radii, *size, turned)
         case _:
             raise UserError(f"unknown shape {kind}; expected polygon, rect, circle or ellipse")
-    return Segment(str(value), mask, is_box=kind == "rect")
+    return Segment(str(value), mask, is_box=kind == "rect", is_traced=traced)

@@ -110,6 +110,27 @@ def test_centres_of_pixels(load, caplog):
     assert np.array_equal(region.pixels, SIMPLE) and "roboflow" not in caplog.text.lower()
 
 
+@pytest.mark.parametrize("format", ["via", "label-studio"])
+def test_polygons_through_centres_are_named(tmp_path, images, caplog, format):
+    """VIA and Label Studio hold polygons that a program has traced from masks."""
+    disc = cv2.circle(np.zeros((H, W), np.uint8), (W // 2, H // 2), 8, 1, -1)
+    ((corners,), _) = cv2.findContours(disc, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
+    x, y = corners[:, 0].T.tolist()
+    shape = {"name": "polygon", "all_points_x": x, "all_points_y": y}
+    place = {"shape_attributes": shape, "region_attributes": {"class": "dog"}}
+    points = [(100 * a / W, 100 * b / H) for a, b in zip(x, y, strict=True)]
+    result = {"type": "polygonlabels", "original_height": H, "original_width": W}
+    result["value"] = {"points": points, "polygonlabels": ["dog"]}
+    task = {"data": {"image": "a.png"}, "annotations": [{"id": 1, "result": [result]}]}
+    contents = {"via": {"a": {"filename": "a.png", "regions": [place]}}, "label-studio": [task]}
+    source = AnnotationSource(save(tmp_path / "source.json", contents[format]), images)
+    for polygons in (None, "edges", "centres"):
+        caplog.clear()
+        (region,) = run_import(tmp_path, source, ImportPlan(format, KINDS, polygons=polygons))["a"]
+        assert np.array_equal(region.pixels, disc > 0) == (polygons == "centres")
+        assert ("1 segments are polygons through pixel centres" in caplog.text) == (not polygons)
+
+
 def test_other_crowds_are_accepted(load, caplog, tmp_path):
     """Objects in several parts show that crowds are crowds, except in exports of V7."""
     several = as_supervision(SIMPLE)
