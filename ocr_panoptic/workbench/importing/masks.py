@@ -102,16 +102,20 @@ def is_box(corners: np.ndarray) -> bool:
     return len(corners) == 4 and bool((flat.sum(1) == 1).all() and (flat[0] != flat[1]).any())
 
 
-def is_traced(corners: ArrayLike) -> bool:
+def is_traced(corners: ArrayLike, step: float = 0.0) -> bool:
     """
     Return whether a polygon, [N, 2], goes from pixel to pixel, as OpenCV traces masks.
 
     Its corners are whole numbers (text files round them), its sides horizontal, vertical and
     diagonal, and many of them one pixel long. Outlines along the edges of pixels have no diagonals.
+
+    Args:
+        step: distance, in pixels, between neighbouring coordinates that the file can hold.
     """
+    tolerance = np.clip(step, 0.05, 0.4)  # every number is within 0.5 of a whole number
     corners = np.asarray(corners, np.float64)
     pixels = np.rint(corners)
-    if len(corners) < 8 or np.abs(corners - pixels).max() > 0.05:
+    if len(corners) < 8 or np.abs(corners - pixels).max() > tolerance:
         return False
     across, down = np.abs(np.roll(pixels, -1, axis=0) - pixels).T
     diagonal, straight = across == down, (across == 0) | (down == 0)

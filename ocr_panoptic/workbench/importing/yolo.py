@@ -183,7 +183,9 @@ def _read_image(
             raise UserError(f"the class {printable(words[0])[:100]} is not in names in data.yaml")
         corners = corners_of([float(word) for word in words[1:]]) * (image.width, image.height)
         mask = mask_of_polygons([corners], image.height, image.width, polygons)
-        traced = not polygons and is_traced(corners)
+        digits = max((len(word.partition(".")[2]) for word in words[1:]), default=0)
+        step = max(image.width, image.height) / 10**digits
+        traced = not polygons and is_traced(corners, step)
         return Segment(names[number], mask, True, is_box=is_box(corners), is_traced=traced)
 
     path = _labels_path(file)

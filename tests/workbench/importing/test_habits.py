@@ -110,9 +110,9 @@ def test_centres_of_pixels(load, caplog):
     assert np.array_equal(region.pixels, SIMPLE) and "roboflow" not in caplog.text.lower()
 
 
-@pytest.mark.parametrize("format", ["via", "label-studio"])
+@pytest.mark.parametrize("format", ["via", "label-studio", "yolo-seg"])
 def test_polygons_through_centres_are_named(tmp_path, images, caplog, format):
-    """VIA and Label Studio hold polygons that a program has traced from masks."""
+    """Programs trace masks, and may write the polygons with few digits."""
     disc = cv2.circle(np.zeros((H, W), np.uint8), (W // 2, H // 2), 8, 1, -1)
     ((corners,), _) = cv2.findContours(disc, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
     x, y = corners[:, 0].T.tolist()
@@ -122,7 +122,10 @@ def test_polygons_through_centres_are_named(tmp_path, images, caplog, format):
     result = {"type": "polygonlabels", "original_height": H, "original_width": W}
     result["value"] = {"points": points, "polygonlabels": ["dog"]}
     task = {"data": {"image": "a.png"}, "annotations": [{"id": 1, "result": [result]}]}
+    shares = " ".join(f"{a / W:.2f} {b / H:.2f}" for a, b in zip(x, y, strict=True))
+    save(tmp_path / "labels/a.txt", f"0 {shares}")
     contents = {"via": {"a": {"filename": "a.png", "regions": [place]}}, "label-studio": [task]}
+    contents["yolo-seg"] = {"names": ["dog"]}
     source = AnnotationSource(save(tmp_path / "source.json", contents[format]), images)
     for polygons in (None, "edges", "centres"):
         caplog.clear()

@@ -98,6 +98,16 @@ def test_traced_polygons(corners, expected):
     assert is_traced(corners) == expected
 
 
+@pytest.mark.parametrize("size, digits", [(640, 3), (1920, 4), (3840, 4)])
+def test_traced_polygons_in_files_with_few_digits(size, digits):
+    step = size / 10**digits
+    corners = np.round(outline(20) / size, digits) * size
+    assert is_traced(corners, step) and not is_traced(corners + 0.5, step)
+    angles = np.linspace(0, 2 * np.pi, 150)
+    drawn = np.stack([30 + 20 * np.cos(angles), 30 + 20 * np.sin(angles)], 1)
+    assert not is_traced(np.round(drawn / size, digits) * size, step)
+
+
 def test_centres_are_rounded():
     """Coordinates relative to the size are no whole numbers any more; Pillow cuts them off."""
     corners = np.round(outline(20) / 613, 5) * 613
