@@ -2,7 +2,8 @@
 Reads Pascal VOC: a PNG of classes and a PNG of objects for each image.
 
 The PNGs contain labels (palette indices as in VOC 2012, or a single channel) or colours. CVAT and
-Datumaro write a ``labelmap.txt`` that lists the class of each colour.
+Datumaro write a ``labelmap.txt`` that lists the class of each colour, and labelme2voc writes a
+``class_names.txt`` that lists the class of each label.
 """
 
 from collections import defaultdict
@@ -35,6 +36,7 @@ _CLASSES = "SegmentationClass"
 OBJECTS = "SegmentationObject"
 _IMAGES = "JPEGImages"
 LABEL_MAP = "labelmap.txt"
+CLASS_NAMES = "class_names.txt"
 BACKGROUND = "background"
 _VOID = 255  # the border between objects
 
@@ -51,7 +53,7 @@ def read_voc(source: Path, images: Path | None = None) -> Annotations:
     Return the annotated images of a VOC folder, or of an image list such as ``train.txt``.
 
     Each object becomes a segment, and the remaining pixels of each class become another segment.
-    With a ``labelmap.txt``, objects can be things or stuff; otherwise they are things. Background
+    With a file of classes, objects can be things or stuff; otherwise they are things. Background
     and void (the border between objects) do not become segments. If the folder
     ``SegmentationObject`` exists, it must contain a PNG for each image.
     """
@@ -65,11 +67,19 @@ def read_voc(source: Path, images: Path | None = None) -> Annotations:
         files = files_below(classes, (".png",))
         names = [file.relative_to(classes).with_suffix("").as_posix() for file in files]
     folder_of_images = require_images(images or folder / _IMAGES, source)
-    by_index, by_color = _labels(folder / LABEL_MAP)
+    files_of_classes = (folder / name for name in (LABEL_MAP, CLASS_NAMES))
+    classes_file = next((file for file in files_of_classes if file.exists()), None)
+    by_index, by_color = _labels(classes_file)
     return Annotations(
         [(str(folder / _CLASSES / f"{name}.png"), name) for name in names],
         lambda name: image_with_stem(folder_of_images, [name]),
-        partial(_read_image, folder=folder, by_index=by_index, by_color=by_color),
+        partial(
+            _read_image,
+            folder=folder,
+            classes_file=classes_file,
+            by_index=by_index,
+            by_color=by_color,
+        ),
     )
 
 
@@ -77,10 +87,12 @@ def _read_image(
     image: AnnotatedImage,
     name: str,
     folder: Path,
+    classes_file: Path | None,
     by_index: Mapping[int, str],
     by_color: Mapping[int, str],
 ) -> AnnotatedImage:
-    path, has_map = folder / _CLASSES / f"{name}.png", (folder / LABEL_MAP).exists()
+    path = folder / _CLASSES / f"{name}.png"
+    has_map = classes_file is not None and classes_file.name == LABEL_MAP
     classes, is_color = _values(path, in_colors=has_map)
     check_size(image, *classes.shape)
     meaning = {_VOID_COLOR: "", **by_color} if is_color else {_VOID: "", **by_index}
@@ -95,18 +107,20 @@ def _read_image(
     pairs = [(value >> 24, value & 0xFFFFFF) for value in runs.ids.tolist()]
     if unknown := sorted({value for value, _ in pairs} - meaning.keys()):
         shown = [[v & 255, v >> 8 & 255, v >> 16] if is_color else v for v in unknown[:5]]
-        where = folder / LABEL_MAP if has_map else "VOC 2012"
+        fix = f"Add a line for each to a {LABEL_MAP}: name:R,G,B::"
+        if classes_file and not has_map:
+            fix = "Add a line for each: the lines are the classes of labels 0, 1, 2, ..."
         raise UserError(
             f"the {'colours' if is_color else 'labels'} {shown} "
-            f"({np.isin(classes, unknown).sum()} pixels) belong to no class of {where}. Add a "
-            f"line for each to a {LABEL_MAP}: name:R,G,B::"
+            f"({np.isin(classes, unknown).sum()} pixels) belong to no class of "
+            f"{classes_file or 'VOC 2012'}. {fix}"
         )
     masks = defaultdict(list)
     for value, (label, number) in zip(runs.ids.tolist(), pairs, strict=True):
         if meaning[label]:
             masks[meaning[label], 0 if number == void else number].append(runs.run_lengths(value))
-    # Tools that write a labelmap.txt number every shape, including shapes of stuff.
-    numbered = None if has_map else True
+    # Tools that write a file of classes number every shape, including shapes of stuff.
+    numbered = None if classes_file else True
     segments = [
         Segment(label, rle.merge(parts), instance=numbered if number else False)
         for (label, number), parts in sorted(masks.items())
@@ -129,11 +143,21 @@ def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
     return np.asarray(picture).astype(np.int64), False
 
 
-def _labels(path: Path) -> tuple[dict[int, str], dict[int, str]]:
+def _labels(path: Path | None) -> tuple[dict[int, str], dict[int, str]]:
     """Return two dicts of class names, by label and by colour; VOC 2012's if there is no file."""
     lines: Sequence[str] = VOC_CLASSES
-    if path.exists():
+    if path:
         lines = [line for line in read_lines(path) if line and not line.startswith("#")]
+    if path and path.name == CLASS_NAMES:
+        if lines[:1] == ["__ignore__"]:  # its label is 255
+            lines = lines[1:]
+        if lines[:1] != ["_background_"]:
+            raise UserError(
+                f"{path}: expected _background_ as the first class, as labelme2voc writes it, "
+                f"found {printable(lines[:1])}. Add it, or rename the file if the classes are VOC "
+                "2012's."
+            )
+        lines = [BACKGROUND, *lines[1:]]
     names: dict[int, str] = {}
     colors: dict[int, str] = {}
     for line in lines:

@@ -10,6 +10,8 @@ import pytest
 from PIL import ExifTags, Image
 
 from ocr_panoptic.data.faults import DataFaults
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.labels import write_label_png
 from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
 from ocr_panoptic.workbench.importing.voc import voc_color
 from support.annotation_files import (
@@ -136,6 +138,26 @@ def test_faults_of_voc(tmp_path):
         save(voc / "labelmap.txt", text)
         with pytest.raises(ValueError, match=f"labelmap.txt: {message}"):
             read("voc", voc, IMAGES)
+
+
+def test_class_names_of_labelme2voc(tmp_path):
+    """LabelMe numbers shapes of stuff too."""
+    labels = np.zeros((64, 64), np.uint8)
+    labels[:2], labels[9], labels[20:] = 1, 2, 255  # 255 is __ignore__
+    for folder in ("SegmentationClass", "SegmentationObject"):
+        write_label_png(tmp_path / folder / "train_00000.png", labels)
+    for first in ("", "__ignore__\n"):
+        save(tmp_path / "class_names.txt", f"{first}_background_\nleaf\nsoil")
+        (image,) = read("voc", tmp_path, IMAGES)
+        found = [(s.label, s.instance, s.pixels().sum()) for s in image.segments]
+        assert found == [("leaf", None, 2 * 64), ("soil", None, 64)]
+    for text, message in (
+        ("_background_\nleaf", r"labels \[2\] .* no class of .*class_names.txt"),
+        ("leaf\nsoil", "expected _background_ as the first class"),
+    ):
+        save(tmp_path / "class_names.txt", text)
+        with pytest.raises((DataFaults, UserError), match=message):
+            read("voc", tmp_path, IMAGES)
 
 
 def test_a_list_of_voc(tmp_path):
