@@ -48,6 +48,7 @@ _MASK_FOLDERS = {"mask", "masks", "label", "labels", "annotation", "annotations"
 _NUMBER = re.compile(r"(?:[\W_]+\d*)+$")  # "_1", " (2)" at the end of a name; not in "grade1"
 # Files that Cellpose writes beside its masks, "..._cp_masks.png".
 _CELLPOSE = re.compile(r"_(flows|outlines|cp_output|dP|cellprob)(_cp_masks)?\.\w+$")
+_BLACK, _WHITE = (0, 0, 0), (255, 255, 255)  # usual backgrounds
 _HASH = re.compile(r"(?=.*\d)[0-9a-fA-F-]{8,}")
 
 
@@ -169,10 +170,17 @@ def _numbers_or_mask(path: Path) -> np.ndarray:
                 "If they are objects, export their numbers, or a mask for each."
             )
         image = load_labels(path, "mask")
-        if black := palette_entries(image).get((0, 0, 0)):
+        entries = palette_entries(image)
+        first = [colour for colour, index in entries.items() if index == 0]
+        black, found = entries.get(_BLACK), ""
+        if black:
+            found = f"black at index {black} and another colour"
+        elif first and first[0] not in (_BLACK, _WHITE):
+            found = f"the colour {[*first[0]]}"
+        if found:
             raise UserError(
-                f"its palette has black at index {black} and another colour at index 0, so the "
-                "background is unclear. Save it without a palette, with 0 for the background."
+                f"its palette has {found} at index 0, so the background is unclear. Save it "
+                "without a palette, with 0 for the background."
             )
         numbers = decoded_labels(image, path, None)[0]
         if not (numbers == 255).any() or _are_numbers(numbers):

@@ -1,5 +1,7 @@
 """Separate mask files: to which image and class they belong."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -129,11 +131,22 @@ def test_by_products_of_cellpose_are_left_out(tmp_path, caplog):
     assert "left out 3 by-products of Cellpose: a_flows.tif," in caplog.text
 
 
-def test_a_palette_in_which_black_is_not_the_first(tmp_path):
+@pytest.mark.parametrize(
+    "palette, message",
+    [
+        ([(255, 255, 255), (0, 0, 0)], "black at index 1 .* the background is unclear"),
+        ([(255, 0, 0), (255, 255, 255)], r"the colour \[255, 0, 0\] at index 0, .* is unclear"),
+        ([(0, 0, 0), (255, 255, 255)], None),
+        ([(255, 255, 255), (255, 0, 0)], None),
+    ],
+)
+def test_the_background_of_a_palette_is_its_first_colour(tmp_path, palette, message):
+    """Paint programs sort palettes, and put an object first."""
     save(tmp_path / "images/a.png", np.zeros((12, 16, 3), np.uint8))
-    mask = Image.fromarray((ONE == 0).astype(np.uint8), "P")
-    mask.putpalette([255, 255, 255, 0, 0, 0])
+    mask = Image.fromarray((ONE > 0).astype(np.uint8), "P")
+    mask.putpalette([value for colour in palette for value in colour])
     (tmp_path / "masks").mkdir()
     mask.save(tmp_path / "masks/a.png")
-    with pytest.raises(DataFaults, match="black at index 1 .* the background is unclear"):
-        list(read_masks(tmp_path / "masks", tmp_path / "images"))
+    with pytest.raises(DataFaults, match=message) if message else nullcontext():
+        (image,) = read_masks(tmp_path / "masks", tmp_path / "images")
+        assert np.array_equal(image.segments[0].pixels(), ONE > 0)
