@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,11 @@ from .annotations import PanopticImage
 from .source import PanopticSource
 
 FIRST = 5  # number of images to search for swapped channels
+SWAPPED = (
+    "red and blue are swapped, as OpenCV writes them. The colours match the ids in segments_info "
+    "only after swapping them back."
+)
+SWAP = "cv2.imwrite(path, cv2.imread(path)[..., ::-1])"
 SLACK = 2  # pixels by which boxes in a JSON may be too small: Datumaro leaves out the last row
 
 
@@ -35,18 +40,20 @@ def general_faults(source: PanopticSource, images: list[PanopticImage]) -> Itera
                 "JSON must be relative to that folder."
             )
 
+    read = []
     for image in images[:FIRST]:
         png, listed = source.files(image)[1], {segment["id"] for segment in image.segments}
         with suppress(OSError, ValueError):  # check_image reports it
             ids = {*np.unique(source.read_segments(png)).tolist()} - {0}
-            swapped = {(n & 255) << 16 | n & 0xFF00 | n >> 16 for n in ids}
-            if not ids <= listed and swapped <= listed:
-                yield (
-                    f"{png}: red and blue are swapped, as OpenCV writes them. The colours match "
-                    "the ids in segments_info only after swapping them back. Correct all PNGs: "
-                    "cv2.imwrite(path, cv2.imread(path)[..., ::-1])"
-                )
-                return
+            read.append((png, _is_swapped(ids, listed)))
+    if read and all(swapped for _, swapped in read):
+        yield f"{read[0][0]}: {SWAPPED} If all PNGs are so, correct them: {SWAP}"
+
+
+def _is_swapped(ids: Collection[int], listed: Collection[int]) -> bool:
+    """Return whether the ids of a PNG are those of the JSON with red and blue swapped."""
+    swapped = {(n & 255) << 16 | n & 0xFF00 | n >> 16 for n in ids}
+    return not {*ids} <= {*listed} and swapped <= {*listed}
 
 
 def checker(source: PanopticSource) -> Callable[[PanopticImage], Findings]:
@@ -167,6 +174,8 @@ def _compare_segments(
     """
     listed = {segment["id"]: segment for segment in image.segments}
     faults, covered = [], 0
+    if _is_swapped(drawn.keys(), listed.keys()):
+        return [f"{path}: {SWAPPED} Correct it, and only the PNGs that are named: {SWAP}"], 0
     for number in sorted(drawn.keys() - listed.keys()):
         pixels = f"segment {number} covers {drawn[number].area} pixels"
         faults.append(f"{path}: {pixels}, but the JSON's segments_info does not list it.")

@@ -257,6 +257,11 @@ def test_pngs_written_by_opencv_have_swapped_channels(raw):
         Image.fromarray(id2rgb(ids)[..., ::-1]).save(raw.png(name))
     with pytest.raises(DataFaults, match="^1 fault .*\n.*png: red and blue are swapped, as OpenCV"):
         check_data(raw.described(), workers=1)
+    Image.fromarray(id2rgb(SECOND)).save(raw.png("more/second.png"))
+    with pytest.raises(
+        DataFaults, match="^1 fault .*\n.*first.png: red and .* Correct it, and only"
+    ):
+        check_data(raw.described(), workers=1)
 
 
 THING = {"id": 1, "name": "cat", "isthing": 1, "color": [1, 2, 3]}
