@@ -5,10 +5,10 @@ from pathlib import Path
 
 from setuptools import find_namespace_packages, setup
 
-# `ocr-panoptic train` runs train_net.py through this link. Zip files do not keep links.
-link = Path("ocr_panoptic/cli/train_net.py")
-if not link.is_symlink():
-    shutil.copyfile("train_net.py", link)
+# `ocr-panoptic train` runs train_net.py through a link, which a zip file turns into text.
+link, target = Path("ocr_panoptic/cli/train_net.py"), "../../train_net.py"
+if link.read_text() == target:
+    shutil.copyfile(link.parent / target, link)
 
 setup(
     packages=[*find_namespace_packages(include=["ocr_panoptic*"]), "ocr_panoptic.configs"],

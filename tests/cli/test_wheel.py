@@ -11,7 +11,15 @@ import pytest
 from support.tiny_runs import ROOT, TINY, TINY_OCR, images_of
 
 CONFIG = "quick_schedules/semantic_ocr_R_18_scenes"
-NEEDED = ("ocr_panoptic", "configs", "setup.py", "pyproject.toml", "README.md", "LICENSE")
+NEEDED = (
+    "ocr_panoptic",
+    "configs",
+    "setup.py",
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "train_net.py",
+)
 # All calls share one process, because the imports take longest.
 USE = """
 import sys
@@ -41,6 +49,9 @@ def site(tmp_path_factory) -> Path:
             shutil.copytree(path, source / name, ignore=ignored)
         else:
             shutil.copy(path, source)
+    (source / "ocr_panoptic/cli/train_net.py").write_text(
+        "../../train_net.py"
+    )  # as from a zip file
     install = ["install", "--no-deps", "--no-build-isolation", "--no-compile", "--target", site]
     run(source, sys.executable, "-m", "pip", "--quiet", *install, source)  # builds a wheel
     assert files_of(site) >= files_of(source), "pages and scripts, too"
