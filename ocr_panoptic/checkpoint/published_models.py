@@ -196,7 +196,7 @@ def published_file(model: PublishedModel) -> Iterator[Path]:
         _check_digest(file, model, f"{file}", f"Replace it by {model.address}")
         yield file
         return
-    by_hand = f"download the address elsewhere and put the file at {file}"
+    by_hand = f"download the file from that address on another machine, and put it at {file}"
     folder = file.with_name(f".{model.name}")
     shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed
     try:
@@ -205,7 +205,7 @@ def published_file(model: PublishedModel) -> Iterator[Path]:
         except Exception as error:  # from urllib, http.client, the disk ...
             raise MissingFileError(
                 f"The model {model.name} could not be downloaded from {model.address} ({error}). "
-                f"Check the network and the space on the disk, or {by_hand}."
+                f"Check the network and the free space on the disk, or {by_hand}."
             ) from error
         _check_digest(new, model, model.address, f"Check the network, or {by_hand}")
         yield new

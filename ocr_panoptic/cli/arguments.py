@@ -133,7 +133,7 @@ class CommandParser(argparse.ArgumentParser):
             action="extend",
             default=[],
             metavar="FILE",
-            help="data files (datasets/README.md); they replace DATASETS.TRAIN and DATASETS.TEST",
+            help="data files (see datasets/README.md), instead of DATASETS.TRAIN and DATASETS.TEST",
         )
 
     def add_opts(self) -> None:

@@ -54,7 +54,7 @@ def argument_parser() -> CommandParser:
         help="YAML file with things, stuff, ignore and colors, or names of thing classes",
     )
     parser.add_argument("--label-classes", type=path, help="YAML or JSON with LABELS' classes")
-    parser.add_argument("--crowds", choices=("groups", "objects"), help="what each crowd marks")
+    parser.add_argument("--crowds", choices=("groups", "objects"), help="what iscrowd 1 marks")
     parser.add_argument(
         "--polygons",
         choices=POLYGONS,
@@ -65,7 +65,8 @@ def argument_parser() -> CommandParser:
     parser.add_argument("--missing", choices=("skip",), help="skip missing images")
     parser.add_argument("--rest", metavar="CLASS", help="stuff class for unlabelled pixels")
     parser.add_argument("--semantic", action="store_true", help="make a semantic data set")
-    parser.add_argument("--split", type=float, metavar="SHARE", help="share of training images")
+    training = "share of the images to use for training, such as 0.8; the others are for validation"
+    parser.add_argument("--split", type=float, metavar="SHARE", help=training)
     parser.add_argument("--output", type=path, help="default: $DETECTRON2_DATASETS/NAME")
     parser.add_argument("--workers", type=int, help="processes (default: one per core, up to 8)")
     return parser

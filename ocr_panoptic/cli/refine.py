@@ -18,7 +18,12 @@ def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__)
     parser.add_argument("--predictions", required=True, type=path, help="folder of label PNGs")
     parser.add_argument("--output", required=True, type=path, help="folder for the refined PNGs")
-    parser.add_argument("--scale", type=positive, default=2, help="factor for offsets (default 2)")
+    parser.add_argument(
+        "--scale",
+        type=positive,
+        default=2,
+        help="number by which offsets are multiplied (default 2)",
+    )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--weights", help="weights of a trained SegFix model")
     source.add_argument("--offsets", type=path, help="folder of .mat files, named like the images")

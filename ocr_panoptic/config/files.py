@@ -256,8 +256,8 @@ def find_config(config: str) -> str:
     if os.path.isfile(config):
         if are_weights(config):
             raise UserError(
-                f"The config {config} is a weights file. Name the config or the run folder of the "
-                "weights, and name the weights separately."
+                f"{config} is a weights file, not a config. Name a config or the folder of a run "
+                "as the config, and name this file as the weights."
             )
         return config
     if (known := config_path(config)).is_file():

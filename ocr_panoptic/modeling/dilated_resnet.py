@@ -36,7 +36,8 @@ def build_dilated_resnet_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> ResNe
         raise UserError(
             f"MODEL.RESNETS.DEPTH is {resnets.DEPTH}; Detectron2's dilated ResNet supports 50, "
             '101 and 152. For 18 or 34, use timm: set MODEL.BACKBONE.NAME "build_timm_backbone", '
-            "MODEL.TIMM.NAME resnet18, MODEL.TIMM.OUTPUT_STRIDE 8, and features layer3 and layer4."
+            "MODEL.TIMM.NAME resnet18, MODEL.TIMM.OUTPUT_STRIDE 8, MODEL.SEM_SEG_HEAD.IN_FEATURES "
+            "\"['layer4']\" and MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES \"['layer3']\"."
         )
     if resnets.STEM_CEIL_MODE and resnets.STEM_TYPE != "deeplab":
         raise UserError("MODEL.RESNETS.STEM_CEIL_MODE True needs MODEL.RESNETS.STEM_TYPE deeplab")

@@ -256,8 +256,9 @@ class Model:
             *found, cut = see_in_tiles(self._model_output, image, window, step, areas)
             if cut:
                 logger.warning(
-                    "%s: %d things are not complete in any tile of TEST.SLIDING_WINDOW. Set a "
-                    "larger SIZE, with an overlap SIZE - STRIDE as large as the things.",
+                    "%s: %d things are not complete in any tile, so they may be cut. Increase "
+                    "TEST.SLIDING_WINDOW.SIZE, so that tiles overlap (SIZE minus STRIDE) by at "
+                    "least the size of these things.",
                     item.source,
                     cut,
                 )

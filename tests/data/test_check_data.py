@@ -244,7 +244,7 @@ def palette_data(folder, classes: list, **splits: list[tuple[int, ...]]) -> Path
     "orders, classes, expected",
     [
         ([(0, 1, 2), (2, 0, 1)], coloured(*PALETTE[:3]), [4, 6, 6]),
-        ([(2, 0, 1)] * 2, coloured(*PALETTE[:3]), "classes (3.png, 4.png). The colours are"),
+        ([(2, 0, 1)] * 2, coloured(*PALETTE[:3]), "class (3.png, 4.png). The colours are"),
         ([(0, 1, 2)] * 2, coloured(*PALETTE[:3]), [4, 6, 6]),
         ([(2, 0, 1)] * 2, coloured((1, 1, 1), (2, 2, 2), (3, 3, 3)), [6, 4, 6]),  # by number
         ([(2, 0, 1)] * 2, ["a", "b", "c"], [6, 4, 6]),

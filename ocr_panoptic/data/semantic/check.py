@@ -86,8 +86,9 @@ def palette_faults(entries: Iterable[PaletteEntry]) -> Iterator[str]:
     for entry, other in _disagreeing(entries):
         yield (
             f"{entry.file}: palette index {entry.place} has the colour {[*entry.colour]}, but "
-            f"palette index {other.place} of {other.file} has the colour {[*other.colour]}. A "
-            "program has sorted the palettes. Give every class its color but no labels ({name: "
+            f"palette index {other.place} of {other.file} has the colour {[*other.colour]}. So "
+            "an index does not mean one class: a program may have sorted the palettes. Give every "
+            "class its color but no labels ({name: "
             f"NAME, color: {[*entry.colour]}}}), and list colours to ignore as ignore: [[R, G, B]]."
         )
         return
@@ -197,9 +198,9 @@ def warnings(
     ]
     if doubtful and not any(_disagreeing(_palette(pairs, findings, by_colour=True))):
         yield (
-            "in some palettes, colours and indices stand for different classes "
+            "in some palettes, an index has the colour of another class "
             f"({first_few([*dict.fromkeys(doubtful)])}). The colours are used. If the indices are "
-            "right, remove the colors of the classes."
+            "right, remove the color of every class from the data file."
         )
     classes = source.classes()
     ignored: Counter[int] = Counter()

@@ -120,7 +120,12 @@ def decode_runs(text: str, height: int, width: int) -> np.ndarray:
             outside the mask, the second inside, and so on.
     """
     lengths = [int(number) for number in text.split(",")]
-    if min(lengths) < 0 or sum(lengths) != height * width:
-        raise UserError(f"run lengths add up to {sum(lengths)}, expected {width}x{height} pixels")
+    if min(lengths) < 0:
+        raise UserError(f"a run length is negative ({min(lengths)})")
+    if sum(lengths) != height * width:
+        raise UserError(
+            f"the run lengths add up to {sum(lengths)} pixels, expected {height * width} "
+            f"({width}x{height})"
+        )
     inside = np.arange(len(lengths)) % 2 == 1
     return np.repeat(inside, lengths).reshape(height, width)

@@ -137,10 +137,10 @@ def measure_regions(trained: TrainedModel) -> tuple[dict[str, dict[str, float]],
     head, scheme = cfg.MODEL.SEM_SEG_HEAD.NAME, cfg.MODEL.CONTEXT.NAME
     if head not in HEADS or scheme not in SCHEMES or not cfg.MODEL.OCR.REGION_SUPERVISION:
         raise UserError(
-            f"MODEL.SEM_SEG_HEAD.NAME {head} with MODEL.CONTEXT.NAME {scheme} and "
-            f"MODEL.OCR.REGION_SUPERVISION {cfg.MODEL.OCR.REGION_SUPERVISION} does not predict a "
-            f"region for each class. Set the head to {' or '.join(HEADS)}, MODEL.CONTEXT.NAME to "
-            f"one of {', '.join(SCHEMES)}, and REGION_SUPERVISION to True"
+            "This needs a model that predicts a region for each class. Expected "
+            f"MODEL.SEM_SEG_HEAD.NAME {' or '.join(HEADS)} (found {head}), MODEL.CONTEXT.NAME one "
+            f"of {', '.join(SCHEMES)} (found {scheme}), and MODEL.OCR.REGION_SUPERVISION True "
+            f"(found {cfg.MODEL.OCR.REGION_SUPERVISION})."
         )
     metadata = class_metadata(cfg)
     quality = RegionQuality(metadata.stuff_classes, VOID_LABEL)
