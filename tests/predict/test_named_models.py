@@ -9,7 +9,8 @@ import signal
 import textwrap
 import threading
 import time
-from functools import cache, partial
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -32,9 +33,9 @@ from ocr_panoptic.checkpoint.settings import differing_settings
 from ocr_panoptic.cli import call
 from ocr_panoptic.config.files import load_config, quoted
 from ocr_panoptic.predict.named_models import converted_config, identity_of_data
-from ocr_panoptic.predict.trained_model import build_trained_model, find_model
+from ocr_panoptic.predict.trained_model import build_trained_model, find_model, trained_model
 from support import published_networks as published
-from support.conversions import make, write
+from support.conversions import image, network_input, write
 from support.tiny_runs import ROOT
 
 README = (ROOT / "README.md").read_text()
@@ -117,20 +118,27 @@ class Shapes(published.Weights):
         return torch.empty(*shape, device="meta")
 
 
-@cache
-def shapes(network: str, source: str, classes: int) -> dict[str, torch.Tensor]:
-    size = {"HRNet-W48": {"width": 48}, "HRNet-W18": {}}.get(network, {"small": True})
-    run = {"mmseg": published.mmseg_hrnet, "hrnet": published.hrnet_ocr}[source]
-    run = partial(run, **{"small": False, **size})
+def network_of(model: PublishedModel) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    if model.network == "ResNet-101":
+        return partial(published.mmseg_resnet, classes=model.data.classes)
+    size = {"HRNet-W48": {"width": 48}, "HRNet-W18": {}}.get(model.network, {"small": True})
+    run = {"mmseg": published.mmseg_hrnet, "hrnet": published.hrnet_ocr}[model.source]
+    return partial(run, **{"small": False, **size}, classes=model.data.classes)
+
+
+def shapes(model: PublishedModel) -> dict[str, torch.Tensor]:
     weights = Shapes()
-    run = published.mmseg_resnet if network == "ResNet-101" else run
-    run(weights, torch.empty(1, 3, 64, 64, device="meta"), classes=classes)
+    network_of(model)(weights, torch.empty(1, 3, 64, 64, device="meta"))
     return weights.tensors
 
 
 KINDS: dict[str, PublishedModel] = {}
 for one in MODELS.values():
     KINDS.setdefault(f"{one.source} {one.network} {one.data.title}", one)
+
+
+# Kinds of one layout differ only in the number of classes.
+LAYOUTS = {(m.source, m.network, "torch04" in m.file): kind for kind, m in KINDS.items()}
 
 
 def test_models_of_one_kind_differ_only_in_their_training():
@@ -144,7 +152,7 @@ def test_each_kind_fits_its_recipe(kind):
     """Every tensor of the published network has a place; classes, sizes and parameters fit."""
     model = KINDS[kind]
     data = model.data
-    weights = shapes(model.network, model.source, data.classes)
+    weights = shapes(model)
     needed = described_settings(weights, model.source)
     cfg = converted_config(data.recipe, quoted(data.keys), needed)
     assert data.classes == cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES
@@ -198,20 +206,17 @@ def content_of(tmp_path: Path, tensors: dict, prefix: str = "") -> bytes:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name, case",
-    [
-        (SMALL, "mmseg HR18s"),
-        ("ocrnet_r101-d8_512x1024_80k_b16_cityscapes", "mmseg R-101"),
-        (HRNET, "hrnet W18, torch04"),
-        ("hrnet_ocr_cs_8162", "hrnet W18, FullModel"),
-    ],
-)
-def test_logits_are_those_of_the_published_network(name, case, publish, server, tmp_path):
-    _, tensors, x, expected = make(case)
-    model = publish(name, content_of(tmp_path, tensors))
-    keys = {"TEST.OPTIMIZED": "False", "MODEL.DEVICE": "cpu"}
-    cfg, start = find_model(name, None, keys)
+@pytest.mark.parametrize("kind", LAYOUTS.values())
+def test_logits_are_those_of_the_published_network(kind, publish, server, tmp_path):
+    model = KINDS[kind]
+    cfg = load_config(model.data.recipe, quoted(model.data.keys))
+    is_abn = "torch04" in model.file  # In-Place ABN, in a DataParallel; else a FullModel
+    weights, x = published.Weights(inplace_abn=is_abn), image()
+    with torch.no_grad():
+        expected = network_of(model)(weights, network_input(cfg, x))
+    prefix = {"mmseg": "", "hrnet": "module." if is_abn else "model."}[model.source]
+    model = publish(name := model.name, content_of(tmp_path, weights.tensors, prefix))
+    cfg, start = trained_model(name, None, {"TEST.OPTIMIZED": "False", "MODEL.DEVICE": "cpu"})
     with torch.no_grad():
         found = build_trained_model(cfg, start).network.layers([{"image": x}])
     for ours, theirs in zip(found, expected, strict=True):
@@ -292,7 +297,7 @@ def test_own_data_configs_fit_the_models_that_they_start_from(config):
     cfg = load_config(config)
     model = MODELS[cfg.MODEL.WEIGHTS.removeprefix(published_models.PREFIX)]
     cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES = model.data.classes
-    weights = shapes(model.network, model.source, model.data.classes)
+    weights = shapes(model)
     conversion = convert_weights(weights, model.source, shapes_of(cfg))
     assert differing_settings(cfg, conversion.expected_settings()) == []
 

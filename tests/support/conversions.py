@@ -77,7 +77,7 @@ def image(height: int = 65, width: int = 97) -> Tensor:
 def network_input(cfg: CfgNode, x: Tensor) -> Tensor:
     """Return the normalised image [1, 3, H, W], padded to multiples of MODEL.PAD_TO_MULTIPLE."""
     mean, std = torch.tensor(cfg.MODEL.PIXEL_MEAN), torch.tensor(cfg.MODEL.PIXEL_STD)
-    bottom, right = (-side % cfg.MODEL.PAD_TO_MULTIPLE for side in x.shape[1:])
+    bottom, right = (-side % (cfg.MODEL.PAD_TO_MULTIPLE or 1) for side in x.shape[1:])
     x = (x - mean[:, None, None]) / std[:, None, None]
     return F.pad(x, (0, right, 0, bottom))[None]
 
