@@ -25,7 +25,6 @@ from ocr_panoptic.cli.arguments import (
     import_modules,
 )
 from ocr_panoptic.config.files import load_config, overrides_of
-from ocr_panoptic.data.catalog import complete_data_sets
 from ocr_panoptic.data.data_file import data_options, read_data_files
 from ocr_panoptic.data.faults import faults_listed
 from ocr_panoptic.data.places import cache_folder
@@ -65,7 +64,6 @@ class Trainer(ResumableTrainer):
     @classmethod
     def build_evaluator(cls, cfg: CfgNode, dataset_name: str) -> DatasetEvaluator:
         """Return the evaluator of a data set, which writes its files below OUTPUT_DIR."""
-        complete_data_sets([dataset_name])  # in a script, other code may have registered it
         build = task_of(cfg).evaluator or build_evaluator
         return build(cfg, dataset_name, evaluation_folder(cfg.OUTPUT_DIR, dataset_name))
 

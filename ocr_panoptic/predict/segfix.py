@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from detectron2.config import CfgNode
-from detectron2.data import MetadataCatalog
 from detectron2.data import transforms as T
 from torch import nn
 
 from ocr_panoptic.checkpoint.reading import fetch_weights
 from ocr_panoptic.config.files import load_config, quoted
-from ocr_panoptic.data.catalog import label_maps_of
+from ocr_panoptic.data.catalog import label_maps_of, registered_metadata
 from ocr_panoptic.data.classes import VOID_LABEL
+from ocr_panoptic.data.metadata import PANOPTIC, SEMANTIC
 from ocr_panoptic.data.semantic.augmentation import (
     build_offset_augmentation,
     build_semantic_augmentation,
@@ -74,7 +74,7 @@ def refined_by_segfix(cfg: CfgNode, model: nn.Module) -> nn.Module:
 
 def _check_segments(cfg: CfgNode, dataset: str) -> None:
     """Refuse a data set that has neither semantic nor panoptic labels."""
-    if MetadataCatalog.get(dataset).get("evaluator_type") not in ("sem_seg", "coco_panoptic_seg"):
+    if registered_metadata(dataset).get("evaluator_type") not in (SEMANTIC, PANOPTIC):
         raise UserError(f"SegFix needs semantic or panoptic labels, but {dataset} has neither.")
 
 

@@ -322,6 +322,7 @@ class TestBuildEvaluator:
         assert list(run(build_evaluator(cfg, kind, tmp_path), *data)) == tasks
 
     def test_unknown_type(self, cfg, tmp_path):
+        DatasetCatalog.register("odd_one", list)
         MetadataCatalog.get("odd_one").set(evaluator_type="lvis")
         with pytest.raises(ValueError, match="'odd_one' has evaluator_type 'lvis'; expected"):
             build_evaluator(cfg, "odd_one", tmp_path)
