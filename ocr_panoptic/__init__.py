@@ -46,8 +46,6 @@ logging.getLogger("torch.fx._symbolic_trace").addFilter(
     lambda record: not record.getMessage().startswith("is_fx_tracing will return true")
 )
 
-# Modules that register networks and the addresses of weights with Detectron2.
-REGISTERING = ("modeling", "segfix", "checkpoint.addresses", "predict.named_models")
 _MODULES = {
     "Model": "predict.model",
     "Result": "predict.result",
@@ -61,8 +59,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        for module in REGISTERING:
-            importlib.import_module(f"{__name__}.{module}")
+        importlib.import_module(f"{__name__}.predict")  # registers networks, weights and data
     except ModuleNotFoundError as error:
         from .errors import MissingPackageError
         from .program import explained

@@ -1,4 +1,6 @@
-import ocr_panoptic.data.published.register  # noqa: F401 - registers published data sets
-import ocr_panoptic.modeling  # noqa: F401 - registers networks, heads and backbones
+# The imports register published data sets, networks, heads and backbones, the addresses ocr://NAME,
+# and what each architecture needs.
+import ocr_panoptic.data.published.register
+import ocr_panoptic.modeling
 
-from . import panoptic, segfix, semantic  # noqa: F401 - adds their tasks
+from . import named_models, panoptic, segfix, semantic

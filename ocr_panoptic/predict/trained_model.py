@@ -30,7 +30,6 @@ from ocr_panoptic.formats.files import path_argument
 from ocr_panoptic.formats.run_folder import CONFIG
 from ocr_panoptic.modeling.inference_model import InferenceModel, deploy
 
-from . import named_models  # noqa: F401 - registers ocr://
 from .complete import complete_config
 from .identity import check_classes_of, check_settings_of, register_classes
 from .run_info import inference_precision, weights_sha256
