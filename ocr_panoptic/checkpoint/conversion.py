@@ -168,7 +168,7 @@ def convert_file(
     output_file: Path,
     make_config: Callable[[Mapping[str, Any]], CfgNode],
     *,
-    identity_of: Callable[[CfgNode], Mapping[str, Any] | None] = lambda cfg: None,
+    identity_of: Callable[[CfgNode], Mapping[str, Any] | None],
     trust_pickle: bool = False,
 ) -> Conversion:
     """

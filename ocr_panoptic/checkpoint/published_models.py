@@ -1,6 +1,7 @@
 """The published OCR models that have a name here, and the download of their files."""
 
 import logging
+import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -217,13 +218,17 @@ def published_file(model: PublishedModel) -> Iterator[Path]:
 def _check_digest(file: Path, model: PublishedModel, origin: str, fix: str) -> None:
     digest = sha256_of(file)
     if not digest.startswith(model.digest):
-        with open(file, "rb") as content:
-            is_page = content.read(200).lstrip().startswith(b"<")
-        found = "a web page" if is_page else f"one with {digest[:8]}..."
+        found = "a web page" if is_web_page(file) else f"one with {digest[:8]}..."
         raise UserError(
             f"The model {model.name} needs a file with the SHA-256 {model.digest}..., but "
             f"{origin} is {found} ({file.stat().st_size} bytes). {fix}."
         )
+
+
+def is_web_page(file: str | os.PathLike) -> bool:
+    """Return whether a server has answered with a web page instead of the file."""
+    with open(file, "rb") as content:
+        return content.read(200).lstrip().startswith(b"<")
 
 
 def sha256_of(file: Path) -> str:

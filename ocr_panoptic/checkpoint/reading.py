@@ -24,7 +24,7 @@ from ocr_panoptic.config.files import check_weights_file
 from ocr_panoptic.errors import MissingFileError, UserError, lacks_memory
 from ocr_panoptic.formats.files import printable
 
-from .published_models import PREFIX, is_model, model_hint
+from .published_models import PREFIX, is_model, is_web_page, model_hint
 from .settings import RECORD
 
 TIMEOUT = 30  # seconds to wait for a server's answer
@@ -186,9 +186,8 @@ def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
 
 
 def _damaged(file: str, reason: str) -> UserError:
-    with open(file, "rb") as f:
-        if f.read(200).lstrip().startswith(b"<"):
-            reason = "it is a web page"
+    if is_web_page(file):
+        reason = "it is a web page"
     if "weights only load failed" in reason.lower():  # torch advises users to trust it
         reason = "it was not written by torch.save"
     return UserError(

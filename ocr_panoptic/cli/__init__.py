@@ -62,15 +62,13 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     parser.error(f"{command}: no such command.{did_you_mean(command, COMMANDS)}")
 
 
-def run_command(
-    name: str, argv: Sequence[str] | None = None, program: str | None = None
-) -> NoReturn:
+def run_command(name: str, argv: Sequence[str], program: str | None = None) -> NoReturn:
     """
     Run a command, and exit with the command's status.
 
     Args:
         name: name of the command, such as "train".
-        argv: arguments of the command; by default the arguments of this process.
+        argv: arguments of the command.
         program: program name for ``--help`` and error messages; by default the script's file name.
     """
     module = _module(name)
@@ -79,7 +77,7 @@ def run_command(
     sys.exit(run_program(_run, module, parser.parse_args(argv)))
 
 
-def call(name: str, argv: Sequence[str] | None = None) -> Any:
+def call(name: str, argv: Sequence[str]) -> Any:
     """Run a command without ending this process; return the result of the command's ``run``."""
     module = _module(name)
     return _run(module, module.argument_parser().parse_args(argv))

@@ -122,9 +122,7 @@ def build_training_stream(
 ) -> TrainingStream:
     """Return the stream of batches of DATASETS.TRAIN, with the sampler that DATALOADER names."""
     seed = run_seed(cfg)
-    cfg = cfg.clone()
-    cfg.defrost()
-    cfg.SEED = seed
+    cfg = seeded(cfg, seed)
     records = training_records(cfg, log=True)
     with seeded_generators(seed):  # Detectron2's samplers draw their seeds here
         sampler = _sampler_by_labels(cfg, records)
@@ -166,6 +164,14 @@ def _classes_of_image(record: dict, label_maps: Mapping[str, Mapping[int, int]])
 def run_seed(cfg: CfgNode) -> int:
     """Return cfg.SEED; if it is negative, return a random seed that all processes share."""
     return cfg.SEED if cfg.SEED >= 0 else comm.shared_random_seed()
+
+
+def seeded(cfg: CfgNode, seed: int) -> CfgNode:
+    """Return a copy of a config in which SEED is ``seed``."""
+    cfg = cfg.clone()
+    cfg.defrost()
+    cfg.SEED = seed
+    return cfg
 
 
 class _Examples(Dataset):

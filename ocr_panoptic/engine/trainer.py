@@ -26,7 +26,7 @@ from ocr_panoptic.checkpoint.matching import Demands
 from ocr_panoptic.checkpoint.settings import IDENTITY, RECORD, check_settings, settings_of
 from ocr_panoptic.checkpoint.start import Resume, Start, find_start
 from ocr_panoptic.data.loader_processes import explained_workers
-from ocr_panoptic.data.training_stream import TrainingStream, run_seed
+from ocr_panoptic.data.training_stream import TrainingStream, run_seed, seeded
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.stored import evaluation_folder, write_evaluation
 from ocr_panoptic.formats.files import write_text
@@ -77,7 +77,7 @@ class ResumableTrainer(DefaultTrainer):
         self._start_images = 0  # images that all processes together had trained on before
         self.trained_model = model = self.build_model(cfg)
         optimizer = self.build_optimizer(cfg, model)
-        loader = self.build_train_loader(_seeded(cfg, self.seed))
+        loader = self.build_train_loader(seeded(cfg, self.seed))
         if solver.AMP.ENABLED:  # channels-last makes half precision faster, also on a CPU
             model.to(memory_format=torch.channels_last)
         self._trainer = AccumulatingTrainer(
@@ -118,7 +118,7 @@ class ResumableTrainer(DefaultTrainer):
         cfg, period = self.cfg, self.cfg.TEST.EVAL_PERIOD
         precise_bn = checkpoints = writer = None
         if cfg.TEST.PRECISE_BN.ENABLED:
-            own = _seeded(cfg, self.seed)
+            own = seeded(cfg, self.seed)
             own.DATALOADER.NUM_WORKERS = 0
             loader, images = self.build_train_loader(own), cfg.TEST.PRECISE_BN.NUM_ITER
             precise_bn = PreciseBN(period, self.evaluated_model, loader, images)
@@ -238,7 +238,7 @@ class ResumableTrainer(DefaultTrainer):
             group["lr"] = rate
         if self.seed != state_dict["seed"]:
             self.seed = state_dict["seed"]
-            cfg = _seeded(self.cfg, self.seed)
+            cfg = seeded(self.cfg, self.seed)
             self._trainer.reset_data_loader(lambda: self.build_train_loader(cfg))
 
     def train(self) -> dict | None:
@@ -328,13 +328,6 @@ class ResumableTrainer(DefaultTrainer):
 def log_period(max_iter: int) -> int:
     """Return the number of iterations between two log lines: 20, or fewer in a short run."""
     return max(1, min(20, max_iter // 20))
-
-
-def _seeded(cfg: CfgNode, seed: int) -> CfgNode:
-    cfg = cfg.clone()
-    cfg.defrost()
-    cfg.SEED = seed
-    return cfg
 
 
 def start_summary(trainer: ResumableTrainer) -> str:
