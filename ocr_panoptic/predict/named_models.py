@@ -29,19 +29,12 @@ from ocr_panoptic.checkpoint.published_models import (
 from ocr_panoptic.checkpoint.settings import differing_values
 from ocr_panoptic.config.files import load_config, overrides_of, quoted
 from ocr_panoptic.data.catalog import register_data_sets
-from ocr_panoptic.data.classes import derived_colors
-from ocr_panoptic.data.semantic.label_space import LabelSpace
+from ocr_panoptic.data.published.tables import voc2012
 from ocr_panoptic.errors import UserError, lacks_memory
 from ocr_panoptic.formats.files import check_output_folder
 
 from .complete import complete_config
 from .identity import identity_of_run
-
-VOC_CLASSES = (
-    *("background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat"),
-    *("chair", "cow", "diningtable", "dog", "horse", "motorbike", "person", "pottedplant"),
-    *("sheep", "sofa", "train", "tvmonitor"),
-)
 
 
 class ModelHandler(PathHandler):
@@ -105,9 +98,7 @@ def identity_of_data(cfg: CfgNode) -> dict[str, Any] | None:
     """Return what :func:`.identity_of_run` does; None if the config's data sets do not suit it."""
     names = cfg.DATASETS.TRAIN[:1]
     if names == ("voc2012_train",):
-        label_map = {label: label for label in range(len(VOC_CLASSES))}
-        colors = derived_colors(len(VOC_CLASSES))
-        return identity_of_run(cfg, LabelSpace(VOC_CLASSES, label_map, colors).metadata())
+        return identity_of_run(cfg, voc2012().metadata())
     try:
         register_data_sets(cfg.DATASETS.FILES, names)
     except UserError:  # data sets that are not known here

@@ -106,6 +106,13 @@ MAPILLARY_CLASSES = (
 )
 MAPILLARY_UNLABELLED = 65
 
+# Classes of PASCAL VOC 2012 in the order of their labels.
+VOC_CLASSES = (
+    *("background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat"),
+    *("chair", "cow", "diningtable", "dog", "horse", "motorbike", "person", "pottedplant"),
+    *("sheep", "sofa", "train", "tvmonitor"),
+)
+
 
 def cityscapes() -> LabelSpace:
     """Return the 19 evaluated classes of Cityscapes; other ids in ``*_labelIds.png`` are void."""
@@ -148,6 +155,12 @@ def lip() -> LabelSpace:
     """Return the 20 classes of LIP, including the background."""
     label_map = {**{raw: raw for raw in range(20)}, VOID_LABEL: VOID_LABEL}
     return LabelSpace(LIP_CLASSES, label_map, derived_colors(20), LIP_FLIP_PAIRS)
+
+
+def voc2012() -> LabelSpace:
+    """Return the 21 classes of PASCAL VOC 2012, including the background."""
+    label_map = {raw: raw for raw in range(21)}
+    return LabelSpace(VOC_CLASSES, label_map, derived_colors(21))
 
 
 def pascal_context(with_background: bool) -> LabelSpace:

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from pycocotools import mask as rle
 
+from ocr_panoptic.data.published.tables import VOC_CLASSES
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.coco_panoptic import rgb2id
 from ocr_panoptic.formats.files import printable
@@ -39,13 +40,6 @@ LABEL_MAP = "labelmap.txt"
 CLASS_NAMES = "class_names.txt"
 BACKGROUND = "background"
 _VOID = 255  # the border between objects
-
-# Classes of VOC 2012 in the order of their labels.
-VOC_CLASSES = (
-    *(BACKGROUND, "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair"),
-    *("cow", "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa"),
-    *("train", "tvmonitor"),
-)
 
 
 def read_voc(source: Path, images: Path | None = None) -> Annotations:
