@@ -114,13 +114,12 @@ def _value(label: int) -> list[int]:
     return [label & 255, label >> 8 & 255, label >> 16 & 255] if label >= COLOURED else [label]
 
 
-def colours_of(path: str | os.PathLike) -> list[Color]:
+def colours_of(image: Image.Image) -> list[Color]:
     """
-    Return the colours of a label image, most frequent first.
+    Return the colours of an opened label image, most frequent first.
 
     The list is empty if pixel values are class numbers, or if there are more than 256 colours.
     """
-    image = load_labels(path, "label image", allow_jpeg=True)
     return _colours(image) if _numbers(image)[0] is None else []
 
 

@@ -51,9 +51,9 @@ def general_faults(source: SemanticSource, pairs: list[tuple[Path, Path]]) -> It
 
 
 def _foreign(label_map: Mapping[int, int], label_file: Path) -> set[int]:
-    if colours := colours_of(label_file) if max(label_map) < COLOURED else ():
-        return set(map(color_label, colours))
     file = load_labels(label_file, "label image", allow_jpeg=True)
+    if colours := colours_of(file) if max(label_map) < COLOURED else ():
+        return set(map(color_label, colours))
     return label_areas(decoded_labels(file, label_file, label_map)[0]).keys() - label_map.keys()
 
 

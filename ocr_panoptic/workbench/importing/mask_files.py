@@ -24,12 +24,7 @@ import numpy as np
 from ocr_panoptic.data.faults import first_few, raise_if_any
 from ocr_panoptic.data.semantic.records import LABEL_SUFFIXES, LOSSY_SUFFIXES
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.labels import (
-    colours_of,
-    decoded_labels,
-    palette_entries,
-    read_label_image,
-)
+from ocr_panoptic.formats.labels import colours_of, decoded_labels, palette_entries
 from ocr_panoptic.formats.pictures import load_labels
 
 from .annotated_image import AnnotatedImage, Segment
@@ -162,14 +157,15 @@ def _label(mask: Path, stem: str) -> str:
 
 def _numbers_or_mask(path: Path) -> np.ndarray:
     """Return a mask file's object numbers [H, W]; a JPEG or smoothed mask gives only 0 and 255."""
-    if path.suffix.lower() not in LOSSY_SUFFIXES:
-        if colours := colours_of(path):
+    is_lossy = path.suffix.lower() in LOSSY_SUFFIXES
+    image = load_labels(path, "mask", allow_jpeg=is_lossy)
+    if not is_lossy:
+        if colours := colours_of(image):
             raise UserError(
                 f"has the colours {first_few([str([*colour]) for colour in colours])}. If they "
                 "are classes, no import is needed: list the color of each class in a data file. "
                 "If they are objects, export their numbers, or a mask for each."
             )
-        image = load_labels(path, "mask")
         entries = palette_entries(image)
         first = [colour for colour, index in entries.items() if index == 0]
         black, found = entries.get(_BLACK), ""
@@ -185,7 +181,7 @@ def _numbers_or_mask(path: Path) -> np.ndarray:
         numbers = decoded_labels(image, path, None)[0]
         if not (numbers == 255).any() or _are_numbers(numbers):
             return numbers
-    return read_label_image(path, {0: 0, 255: 1})
+    return decoded_labels(image, path, {0: 0, 255: 1})[0]
 
 
 def _are_numbers(values: np.ndarray) -> bool:
