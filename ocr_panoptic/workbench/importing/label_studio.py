@@ -62,7 +62,8 @@ def read_label_studio(
         isinstance(task, dict) and {"data", "annotations"} <= task.keys() for task in tasks
     ):
         fault = f"{source}: not a list of tasks with data and annotations. In Label Studio, "
-        raise unreadable(source, tasks, f'{fault}export "JSON", not "JSON-MIN".')
+        fault += 'export "JSON", not "JSON-MIN".'
+        raise unreadable(source, tasks, fault, "label-studio")
     chosen = []  # (place, (task, annotation to read)) of each image
     several = 0  # number of tasks with several annotations
     for task in tasks:

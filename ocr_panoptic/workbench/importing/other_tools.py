@@ -55,11 +55,16 @@ def read_export(path: Path) -> Any:
         raise unreadable(path, entries, str(error)) from error
 
 
-def unreadable(path: Path, content: object, fault: str) -> UserError:
-    """Return the error that an export cannot be read: its tool and what to do, or ``fault``."""
+def unreadable(path: Path, content: object, fault: str, given: str = "") -> UserError:
+    """
+    Return the error that an export cannot be read: its tool and what to do, or ``fault``.
+
+    Args:
+        given: the import format that the user has given, which would be no advice.
+    """
     keys, keys_of_first = _keys(content)
     for needed, tool, advice in _EXPORTS:
-        if needed <= keys | keys_of_first:
+        if needed <= keys | keys_of_first and advice != f"Give --from {given}":
             return UserError(f"{path}: this is an export from {tool}. {advice} (docs/imports.md).")
     return UserError(fault)
 

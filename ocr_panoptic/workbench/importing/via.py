@@ -36,7 +36,7 @@ def read_via(source: Path, images: Path | None, polygons: str | None = None) -> 
     ):
         fault = "not a VIA 1 or 2 JSON, in which each image has filename and regions"
         hint = 'In VIA, export "as JSON", or export "as COCO" and give --from coco'
-        raise unreadable(source, content, f"{source}: {fault}. {hint}.")
+        raise unreadable(source, content, f"{source}: {fault}. {hint}.", "via")
     key = _class_attribute(source, [r for entry in entries for r in _regions(entry)])
     return Annotations(
         [(f"{source}: image {entry['filename']!r:.200}", entry) for entry in entries],

@@ -4,6 +4,7 @@ import pytest
 
 from ocr_panoptic.cli import call
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
 
 
 @pytest.mark.parametrize(
@@ -24,3 +25,17 @@ def test_the_format_is_named(tmp_path, content, message):
     path.write_text(content)
     with pytest.raises(UserError, match=f"^{path}: .*{message}"):
         call("check", [str(path)])
+
+
+@pytest.mark.parametrize(
+    ("format", "content", "message"),
+    [
+        ("via", '{"_via_img_metadata": {}}', "not a VIA 1 or 2 JSON"),
+        ("label-studio", '[{"data": {}, "annotations": []}, {}]', "not a list of tasks with data"),
+        ("coco", '{"_via_img_metadata": {}}', "Give --from via"),
+    ],
+)
+def test_the_given_format_is_no_advice(tmp_path, format, content, message):
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(UserError, match=message):
+        ANNOTATION_FORMATS[format].read(tmp_path / "a.json", tmp_path)
