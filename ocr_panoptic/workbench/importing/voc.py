@@ -139,13 +139,14 @@ def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
 
 def _labels(path: Path | None) -> tuple[dict[int, str], dict[int, str]]:
     """Return two dicts of class names, by label and by colour; VOC 2012's if there is no file."""
-    lines: Sequence[str] = VOC_CLASSES
-    if path:
-        lines = [line for line in read_lines(path) if line and not line.startswith("#")]
-    if path and path.name == CLASS_NAMES:
+    lines: Sequence[str] = [*filter(None, read_lines(path))] if path else VOC_CLASSES
+    has_map = path is not None and path.name == LABEL_MAP
+    if has_map:
+        lines = [line for line in lines if not line.startswith("#")]
+    elif path:
         if lines[:1] == ["__ignore__"]:  # its label is 255
             lines = lines[1:]
-        if lines[:1] != ["_background_"]:
+        if lines[:1] not in (["_background_"], [BACKGROUND]):
             raise UserError(
                 f"{path}: expected _background_ as the first class, as labelme2voc writes it, "
                 f"found {printable(lines[:1])}. Add it, or rename the file if the classes are VOC "
@@ -155,7 +156,7 @@ def _labels(path: Path | None) -> tuple[dict[int, str], dict[int, str]]:
     names: dict[int, str] = {}
     colors: dict[int, str] = {}
     for line in lines:
-        name, *others = line.split(":")
+        name, *others = line.split(":") if has_map else [line]
         try:
             parts = others[0].split(",") if others and others[0] else voc_color(len(names))
             red, green, blue = bytes(map(int, parts))

@@ -146,11 +146,11 @@ def test_class_names_of_labelme2voc(tmp_path):
     labels[:2], labels[9], labels[20:] = 1, 2, 255  # 255 is __ignore__
     for folder in ("SegmentationClass", "SegmentationObject"):
         write_label_png(tmp_path / folder / "train_00000.png", labels)
-    for first in ("", "__ignore__\n"):
-        save(tmp_path / "class_names.txt", f"{first}_background_\nleaf\nsoil")
+    for first in ("_background_", "__ignore__\n_background_", "background"):
+        save(tmp_path / "class_names.txt", f"{first}\n#1: leaf\nsoil")
         (image,) = read("voc", tmp_path, IMAGES)
         found = [(s.label, s.instance, s.pixels().sum()) for s in image.segments]
-        assert found == [("leaf", None, 2 * 64), ("soil", None, 64)]
+        assert found == [("#1: leaf", None, 2 * 64), ("soil", None, 64)]
     for text, message in (
         ("_background_\nleaf", r"labels \[2\] .* no class of .*class_names.txt"),
         ("leaf\nsoil", "expected _background_ as the first class"),
