@@ -11,7 +11,7 @@ from ocr_panoptic.formats.files import printable, write_text
 
 _Value = TypeVar("_Value", bound=Hashable)
 _SHOWN = 20  # largest number of faults in a message
-_LONGEST = 400  # largest number of characters of a fault in a message
+_LONGEST = 480  # largest number of characters of a fault in a message
 
 
 class DataFaults(UserError):
@@ -29,11 +29,17 @@ class DataFaults(UserError):
 
     def __str__(self) -> str:
         number = len(self.faults)
-        shown = [f"  {printable(fault)[:_LONGEST]}" for fault in self.faults[:_SHOWN]]
+        shown = [f"  {_shortened(printable(fault))}" for fault in self.faults[:_SHOWN]]
         if number > _SHOWN:
             where = f" (all are listed in {self.file})" if self.file else ""
             shown.append(f"  and {number - _SHOWN:,} more{where}")
         return "\n".join([f"{number:,} fault{'s' * (number > 1)} in the data:", *shown])
+
+
+def _shortened(fault: str) -> str:
+    """Leave out the middle of a long fault: its end says what to do."""
+    half = _LONGEST // 2
+    return fault if len(fault) <= _LONGEST else f"{fault[:half]} ... {fault[5 - half :]}"
 
 
 @contextmanager

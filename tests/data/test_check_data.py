@@ -266,7 +266,7 @@ def palette_data(folder, classes: list, **splits: list[tuple[int, ...]]) -> Path
         (
             [(0, 1, 2), (2, 0, 1)],
             [c | {"labels": k} for k, c in enumerate(coloured(*PALETTE[:3]))],
-            "Give every class its color but no labels",
+            "Give every class its color but no labels .* without palettes",
         ),
     ],
 )
@@ -339,10 +339,10 @@ def test_the_first_twenty_faults_are_shown_and_all_are_in_a_file(tmp_path):
 
 
 def test_each_fault_is_one_printable_line():
-    error = DataFaults(["/d/\x1b[31m\n\x9b\ud800.jpg: lost", "x" * 30_000])
+    error = DataFaults(["/d/\x1b[31m\n\x9b\ud800.jpg: lost", "x" * 30_000 + ". Do this."])
     first, second = str(error).splitlines()[1:]
     assert first == r"  /d/\x1b[31m\n\x9b\ud800.jpg: lost"
-    assert len(second) < 500
+    assert len(second) < 500 and second.endswith("xx. Do this.")
     assert first_few(["\x1b", "b"]) == r"\x1b, b"
 
 

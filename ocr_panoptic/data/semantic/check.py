@@ -86,10 +86,11 @@ def palette_faults(entries: Iterable[PaletteEntry]) -> Iterator[str]:
     for entry, other in _disagreeing(entries):
         yield (
             f"{entry.file}: palette index {entry.place} has the colour {[*entry.colour]}, but "
-            f"palette index {other.place} of {other.file} has the colour {[*other.colour]}. So "
-            "an index does not mean one class: a program may have sorted the palettes. Give every "
-            "class its color but no labels ({name: "
-            f"NAME, color: {[*entry.colour]}}}), and list colours to ignore as ignore: [[R, G, B]]."
+            f"palette index {other.place} of {other.file} has the colour {[*other.colour]}. A "
+            "program may have sorted the palettes, so an index does not mean one class. Give every "
+            f"class its color but no labels ({{name: NAME, color: {[*entry.colour]}}}), and list "
+            "colours to ignore as ignore: [[R, G, B]]. If the indices are right, save the files "
+            "without palettes."
         )
         return
 
