@@ -104,6 +104,8 @@ def _read_image(
         fix = f"Add a line for each to a {LABEL_MAP}: name:R,G,B::"
         if classes_file and not has_map:
             fix = "Add a line for each: the lines are the classes of labels 0, 1, 2, ..."
+        if is_color and not has_map:
+            fix += " If the labels are palette indices, save the PNGs without palettes."
         raise UserError(
             f"the {'colours' if is_color else 'labels'} {shown} "
             f"({np.isin(classes, unknown).sum()} pixels) belong to no class of "

@@ -160,6 +160,23 @@ def test_class_names_of_labelme2voc(tmp_path):
             read("voc", tmp_path, IMAGES)
 
 
+def test_voc_colours_that_are_not_vocs(tmp_path):
+    """Navy is VOC's colour of label 4, but here the label is 1."""
+    labels = np.zeros((64, 64), np.uint8)
+    labels[:2] = 1
+    picture = Image.fromarray(labels, "P")
+    picture.putpalette([0, 0, 0, 0, 0, 128])
+    save(tmp_path / "class_names.txt", "_background_\nleaf")
+    (tmp_path / "SegmentationClass").mkdir()
+    path = tmp_path / "SegmentationClass/train_00000.png"
+    picture.save(path)
+    with pytest.raises(DataFaults, match=r"colours \[\[0, 0, 128\]\] .* save the PNGs without pal"):
+        read("voc", tmp_path, IMAGES)
+    write_label_png(path, labels)
+    (image,) = read("voc", tmp_path, IMAGES)
+    assert [(s.label, s.pixels().sum()) for s in image.segments] == [("leaf", 2 * 64)]
+
+
 def test_a_list_of_voc(tmp_path):
     """The list is as a Windows editor saves it."""
     voc = shutil.copytree(FIXTURES / "voc", tmp_path / "voc")
