@@ -5,7 +5,6 @@ The file contains exported annotations or a saved project. Each region has a sha
 in pixels, and attributes; one attribute is the class.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,7 +19,8 @@ from .other_tools import read_export, unreadable
 from .reading import Annotations, image_file, read_each, require_images
 
 _PROJECT = "_via_img_metadata"
-_CLASS = ("label", "class", "name", "type", "category", "object")  # usual names
+_LABEL = "label"  # the class, whatever other attributes there are
+_CLASS = (_LABEL, "class", "name", "type", "category", "object")  # usual names
 _WITHOUT_AREA = ("point", "polyline")
 _ONLY = "object"  # the class of regions without attributes
 
@@ -52,13 +52,13 @@ def _regions(entry: dict) -> Sequence[dict]:
 
 def _class_attribute(source: Path, regions: Sequence[dict]) -> str | None:
     attributes = (region.get("region_attributes") or {} for region in regions)
-    counts = Counter(key for a in attributes for key, value in a.items() if value)
-    usual = [key for key in counts if key.lower() in _CLASS]
-    chosen = usual if len(usual) == 1 else [*counts]
+    given = dict.fromkeys(key for a in attributes for key, value in a.items() if value)
+    named = ([key for key in given if key.lower() in names] for names in ([_LABEL], _CLASS))
+    chosen = next((keys for keys in named if len(keys) == 1), [*given])
     if len(chosen) > 1:
         raise UserError(
-            f"{source}: it is unclear which attribute is the class: {', '.join(sorted(counts))}. "
-            "In VIA, rename the class attribute to label."
+            f"{source}: it is unclear which attribute is the class: {', '.join(sorted(given))}. "
+            f"In VIA, rename the class attribute to {_LABEL}."
         )
     return chosen[0] if chosen else None
 

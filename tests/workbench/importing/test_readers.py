@@ -3,6 +3,7 @@
 import json
 import logging
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -345,6 +346,24 @@ def test_via_ellipses_are_rotated(folder):
     (image,) = read("via", save(folder / "via.json", {"a": entry}), folder / "images")
     oval = image.segments[0].pixels()
     assert oval[2:22, 19:21].all() and not oval[:, 23:].any()
+
+
+@pytest.mark.parametrize(
+    ("attributes", "label"),
+    [
+        ({"name": "cat", "colour": "red"}, "cat"),
+        ({"name": "Tom", "type": "tabby", "label": "cat"}, "cat"),
+        ({"name": "Tom", "type": "tabby"}, "rename the class attribute to label"),
+        ({"comment": ""}, "object"),
+    ],
+)
+def test_via_attributes(folder, attributes, label):
+    shape = {"name": "rect", "x": 1, "y": 1, "width": 3, "height": 3}
+    region = {"shape_attributes": shape, "region_attributes": attributes}
+    path = save(folder / "via.json", {"a": {"filename": "a.png", "regions": [region]}})
+    with pytest.raises(UserError, match=label) if " " in label else nullcontext():
+        (image,) = read("via", path, folder / "images")
+        assert image.segments[0].label == label
 
 
 # LabelMe
