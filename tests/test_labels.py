@@ -29,6 +29,7 @@ SMOOTH = np.where(SHAPE, 255, 0).astype(np.uint8)
 SMOOTH[3, 6:26], SMOOTH[4, 6:26], SMOOTH[4:16, 5] = 60, 220, 90
 NUMBERED = [{"name": "a", "labels": 0}, {"name": "b", "labels": 255}]
 HALF = [{"name": "a", "labels": 0}, {"name": "b", "labels": 128}]  # 255 is ignored
+BLACK_AND_WHITE = [{"name": n, "color": [c] * 3} for n, c in zip("ab", (0, 255), strict=True)]
 RIM = SHAPE * 128
 RIM[2:4] = 255
 GREYS = [{"name": name, "labels": 60 * k} for k, name in enumerate("abc")]
@@ -85,6 +86,7 @@ def test_common_ways_to_save_labels(tmp_path, file, image, classes):
     [
         ("a.jpg", COLOURS[SHAPE], [ROAD, TREE]),
         ("a.jpg", SHAPE * 128, HALF),
+        ("a.jpg", SHAPE * 255, BLACK_AND_WHITE),
         ("a.bmp", SMOOTH, NUMBERED),
     ],
 )

@@ -83,7 +83,7 @@ def decoded_labels(
         used = contents[0] & known.keys()
     # Largest pixel value that a class number 1, 2, ... may have after JPEG's rounding.
     highest = max((label + ROUNDING for label in known or () if 0 < label < CLOSEST), default=0)
-    for meant in _pairs_meant(known or {}, is_lossy, coloured=len(image.getbands()) > 2):
+    for meant in _pairs_meant(known or {}, is_lossy):
         if not used <= set(meant[:2]):
             continue  # the image also shows other labels of the data set
         values = [_value(label) for label in meant]
@@ -98,12 +98,12 @@ def decoded_labels(
     return readings[0], False
 
 
-def _pairs_meant(known: Mapping[int, int], is_lossy: bool, coloured: bool) -> Iterator[list[int]]:
+def _pairs_meant(known: Mapping[int, int], is_lossy: bool) -> Iterator[list[int]]:
     """Yield the two raw labels that a mask may contain, then ignored labels, for each choice."""
     labels = sorted(known, key=lambda label: (known[label] == VOID_LABEL, label))
     colours = [label for label in labels if label >= COLOURED]
     numbers = [label for label in labels if label < 256]
-    for listed in (colours if coloured else [], numbers):
+    for listed in (colours, numbers):
         if is_lossy and sum(known[label] != VOID_LABEL for label in listed) == 2:
             yield listed
     if numbers and {*numbers} <= {0, 1, 255}:  # a binary data set
