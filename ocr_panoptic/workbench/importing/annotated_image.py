@@ -25,8 +25,7 @@ class Segment:
         is_doubtful: whether the tool may have set ``is_crowd`` only because the mask is not one
             polygon.
         is_box: whether the mask is a filled box instead of the object's outline.
-        is_traced: whether the mask is a polygon that seems to go through the centres of pixels, but
-            is drawn along their edges.
+        is_traced: whether the mask is a polygon that seems to go through the centres of pixels.
     """
 
     label: str

@@ -149,7 +149,7 @@ def _read(
             corners = [corners_of(part) for part in parts]
             mask = mask_of_polygons(corners, image.height, image.width, polygons)
             boxed = len(corners) == 1 and is_box(corners[0])
-            traced = not polygons and any(map(is_traced, corners))
+            traced = any(map(is_traced, corners))
         if (category := _id(annotation["category_id"])) not in names:
             raise UserError(f'its category {category:.100} is not in "categories"')
         label, is_crowd = names[category], bool(annotation.get("iscrowd", 0))

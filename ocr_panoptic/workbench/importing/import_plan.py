@@ -243,6 +243,7 @@ def _read(
             segment,
             label=names.get(segment.label, segment.label),
             is_crowd=segment.is_crowd and plan.crowds != "objects",
+            is_traced=segment.is_traced and plan.polygons is None,
         )
         for segment in image.segments
     ]

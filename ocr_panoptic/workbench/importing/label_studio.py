@@ -167,7 +167,7 @@ def _segment(image: AnnotatedImage, polygons: str | None, results: list[dict]) -
     (kind,) = kinds
     size = (image.height, image.width)
     mask = _mask(kind, value, *size, polygons)
-    traced = kind == "polygon" and not polygons and is_traced(_corners(value, *size))
+    traced = kind == "polygon" and is_traced(_corners(value, *size))
     return Segment(labels.pop(), mask, is_box=kind == "rectangle", is_traced=traced)
 
 

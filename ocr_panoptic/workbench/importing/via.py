@@ -86,7 +86,7 @@ def _segment(region: dict, image: AnnotatedImage, key: str | None, polygons: str
         case "polygon":
             points = [*zip(shape["all_points_x"], shape["all_points_y"], strict=True)]
             mask = mask_of_polygons([points], *size, polygons)
-            traced = not polygons and is_traced(points)
+            traced = is_traced(points)
         case "rect":
             x, y = shape["x"], shape["y"]
             mask = rectangle((x, y, x + shape["width"], y + shape["height"]), *size)

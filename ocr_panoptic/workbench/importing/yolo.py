@@ -185,7 +185,7 @@ def _read_image(
         mask = mask_of_polygons([corners], image.height, image.width, polygons)
         digits = max((len(word.partition(".")[2]) for word in words[1:]), default=0)
         step = max(image.width, image.height) / 10**digits
-        traced = not polygons and is_traced(corners, step)
+        traced = is_traced(corners, step)
         return Segment(names[number], mask, True, is_box=is_box(corners), is_traced=traced)
 
     path = _labels_path(file)
