@@ -42,7 +42,6 @@ from ocr_panoptic.predict.task import task_of
 from ocr_panoptic.predict.trained_model import find_model
 from ocr_panoptic.program import run_program
 from ocr_panoptic.workbench.checking.run_check import check_evaluation, check_training
-from ocr_panoptic.workbench.importing.other_tools import other_tools_named
 
 
 class Trainer(ResumableTrainer):
@@ -109,7 +108,7 @@ def run_process(cfg: CfgNode, start: Start, args: RunOptions) -> dict[str, dict[
 def main(args: RunOptions) -> dict[str, dict[str, float]] | None:
     """Train or evaluate in all processes; return the metrics (None if only child processes ran)."""
     import_modules(args.imports)
-    with other_tools_named(), faults_listed(cache_folder() / "faults.txt"):
+    with faults_listed(cache_folder() / "faults.txt"):
         cfg, start = setup(args)
     processes = args.num_gpus, args.num_machines, args.machine_rank, args.dist_url
     words = cfg, start, args

@@ -3,7 +3,6 @@
 import difflib
 import re
 from collections.abc import Iterable
-from pathlib import Path
 
 # Ends errors about a name that the user's own code may add.
 IF_OWN = "If a module of yours adds it, name that with --import MODULE, or import it in Python."
@@ -11,14 +10,6 @@ IF_OWN = "If a module of yours adds it, name that with --import MODULE, or impor
 
 class UserError(ValueError):
     """An unusable input; the message names the value found, the expected value, and the fix."""
-
-
-class NoDataFile(UserError):
-    """A file that describes no data set, although the user named it as a data file."""
-
-    def __init__(self, message: str, path: Path, content: object):
-        super().__init__(message)
-        self.path, self.content = path, content
 
 
 class MissingFileError(FileNotFoundError):

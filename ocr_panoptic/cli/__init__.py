@@ -85,10 +85,7 @@ def call(name: str, argv: Sequence[str]) -> Any:
 
 def _run(module: ModuleType, args: Any) -> Any:
     import_modules(args.imports)
-    from ocr_panoptic.workbench.importing.other_tools import other_tools_named
-
-    with other_tools_named():
-        return module.run(args)
+    return module.run(args)
 
 
 def _module(command: str) -> ModuleType:

@@ -27,7 +27,7 @@ from typing import Any, Union
 
 import yaml
 
-from ocr_panoptic.errors import MissingFileError, NoDataFile, UserError, did_you_mean
+from ocr_panoptic.errors import MissingFileError, UserError, did_you_mean
 from ocr_panoptic.formats.files import (
     as_list,
     printable,
@@ -35,6 +35,7 @@ from ocr_panoptic.formats.files import (
     read_yaml,
     write_text,
 )
+from ocr_panoptic.formats.other_tools import not_a_data_file
 from ocr_panoptic.formats.pictures import CHANNELS
 
 from .faults import raise_if_any
@@ -117,13 +118,13 @@ def read_data_file(path: str | os.PathLike) -> DataFile:
             raise
         raise UserError(f"{error} {QUOTES}") from error
     if not isinstance(content, dict) or not content.keys() & {"name", *_KINDS}:
-        raise NoDataFile(
+        raise not_a_data_file(
+            path,
+            content,
             f'{printable(path)}: not a data file: the key "panoptic" or "semantic" is missing. '
             f"The keys of a data file are {FORM} (see datasets/README.md). To use annotations "
             "from another tool, import them first: ocr-panoptic import --from FORMAT --name NAME "
             "--train ... (see docs/imports.md)",
-            path,
-            content,
         )
     raise_if_any([f"{path}: {fault}" for fault in _faults(content)])
     kind = next(kind for kind in _KINDS if kind in content)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from ocr_panoptic.data.faults import raise_if_any, repeated
 from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.other_tools import read_export, unreadable
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import corners_of, is_box, is_traced, mask_of_polygons, mask_of_rle
-from .other_tools import read_export, unreadable
 from .reading import Annotations, check_size, image_file, names_of_upload, read_each, require_images
 
 logger = logging.getLogger(__name__)

@@ -18,10 +18,10 @@ import numpy as np
 
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import printable
+from ocr_panoptic.formats.other_tools import read_export, unreadable
 
 from .annotated_image import AnnotatedImage, Segment, join_parts
 from .masks import ellipse, is_traced, mask_of_pixels, mask_of_polygons, read_base64_png, rectangle
-from .other_tools import read_export, unreadable
 from .reading import (
     IMAGE_SUFFIXES,
     Annotations,

@@ -16,10 +16,10 @@ import numpy as np
 
 from ocr_panoptic.data.faults import first_few
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.other_tools import read_export, unreadable
 
 from .annotated_image import AnnotatedImage, Segment, join_parts
 from .masks import check_points, drawn, placed, read_base64_png
-from .other_tools import read_export, unreadable
 from .reading import Annotations, check_size, files_below, image_file, read_each, require_images
 
 logger = logging.getLogger(__name__)

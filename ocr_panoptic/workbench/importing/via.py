@@ -12,10 +12,10 @@ from math import degrees
 from pathlib import Path
 
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.other_tools import read_export, unreadable
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import ellipse, is_traced, mask_of_polygons, rectangle
-from .other_tools import read_export, unreadable
 from .reading import Annotations, image_file, read_each, require_images
 
 _PROJECT = "_via_img_metadata"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ocr_panoptic.cli import call
+import ocr_panoptic
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
 
@@ -24,7 +24,7 @@ def test_the_format_is_named(tmp_path, content, message):
     path = tmp_path / ("a.xml" if "<" in content else "a.yaml")
     path.write_text(content)
     with pytest.raises(UserError, match=f"^{path}: .*{message}"):
-        call("check", [str(path)])
+        ocr_panoptic.check(path)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,13 @@
-"""Recognizes exports that a format's reader cannot read, to say which export to take instead."""
+"""Recognizes other tools' exports where they cannot be read, to say what to do with them."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ocr_panoptic.errors import NoDataFile, UserError
-from ocr_panoptic.formats.files import printable, read_json
+from ocr_panoptic.errors import UserError
+
+from .files import printable, read_json
 
 _COCO = "Export COCO with segmentations, or convert the file to COCO, and give --from coco"
 
@@ -69,18 +69,8 @@ def unreadable(path: Path, content: object, fault: str, given: str = "") -> User
     return UserError(fault)
 
 
-@contextmanager
-def other_tools_named() -> Iterator[None]:
-    """In the error for a file that is no data file, say which tool wrote it, and how to use it."""
-    try:
-        yield
-    except NoDataFile as error:
-        raise _not_a_data_file(error) from error
-
-
-def _not_a_data_file(error: NoDataFile) -> UserError:
-    """Return the error for annotations that are named as a data file: how to use them."""
-    path, content = error.path, error.content
+def not_a_data_file(path: Path, content: object, fault: str) -> UserError:
+    """Return the error for no data file: how to use the annotations there, or ``fault``."""
     keys, _ = _keys(content)
     format = "cvat" if path.suffix.lower() == ".xml" else ""
     if isinstance(content, dict) and {"images", "annotations", "categories"} <= keys:
@@ -99,7 +89,7 @@ def _not_a_data_file(error: NoDataFile) -> UserError:
             f"--from {format} --name NAME --train ... (docs/imports.md), and name the file that it "
             "writes."
         )
-    return unreadable(path, content, str(error))
+    return unreadable(path, content, fault)
 
 
 def _keys(content: object) -> tuple[set, set]:
