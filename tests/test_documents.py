@@ -17,6 +17,7 @@ import yaml
 from PIL import Image
 from pycocotools import mask
 
+import ocr_panoptic
 from generate_scenes import generate_scenes
 from ocr_panoptic.config.files import default_config, find_config, load_config, values_by_key
 from ocr_panoptic.data.data_file import read_data_file
@@ -72,6 +73,14 @@ def test_names():
     for start, choices, end in found(r"`(\w+?)(?:\{([\w,]+)\})?(\w*_sem)`", PUBLISHED):
         sets |= {start + choice + end for choice in choices.split(",")}
     assert sets == set(NAMED_SPLITS)
+
+
+def test_version():
+    """The package, its metadata, the citation and the newest section of the changes agree."""
+    texts = [(ROOT / name).read_text() for name in ("pyproject.toml", "CITATION.cff")]
+    patterns = (r'^version = "(.*)"$', r"^version: (.*)$", r"^## (\d.*) \(\d{4}-\d\d-\d\d\)$")
+    for pattern, text in zip(patterns, [*texts, TEXTS["CHANGELOG.md"]], strict=True):
+        assert found(pattern, text)[0] == ocr_panoptic.__version__
 
 
 # Flags of argparse, torchrun, Docker, pip, tar, TensorBoard and panopticapi, and three that

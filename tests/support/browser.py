@@ -72,6 +72,11 @@ class Browser:
         found = self._call("Runtime.evaluate", expression=element)["result"]["objectId"]
         self._call("DOM.setFileInputFiles", objectId=found, files=[*map(str, files)])
 
+    def set_width(self, width: int) -> None:
+        """Set the width of the window in pixels."""
+        size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+        self._call("Emulation.setDeviceMetricsOverride", **size)
+
     def click(self, element: str) -> None:
         self.evaluate(f"{element}.click()")
 

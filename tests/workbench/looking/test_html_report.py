@@ -166,7 +166,9 @@ KINDS = ("masks", "confusions", "false positives", "misses")
 
 @pytest.mark.slow
 @pytest.mark.skipif(find_chromium() is None, reason="there is no Chromium")
-def test_sorting_in_a_browser(tmp_path):
+def test_the_page_in_a_browser(tmp_path):
+    """An image's five pictures lie side by side, and a table is sorted by its headings."""
+    five = ImageFigures("a.jpg", [Picture(name, "", PIXEL) for name in "12345"], [], [])
     pictures = {name: ImageFigures(name, [Picture("Input", "c", PIXEL)], [], []) for name in IMAGES}
     classes = {"PQ-sky": 95.0, "PQ-ball": 7.0, "PQ-sand": None, "FN-sand": 1}
     classes |= {f"isthing-{name}": 0 for name in ("sky", "ball", "sand")}
@@ -176,7 +178,7 @@ def test_sorting_in_a_browser(tmp_path):
     ]
     results = {"panoptic_seg": {"PQ": 50.0, **classes}}
     page = tmp_path / "index.html"
-    page.write_text(render(results=results, images=[pictures["b.jpg"]], ranking=ranking))
+    page.write_text(render(results=results, images=[five], ranking=ranking))
     with Browser(page, tmp_path / "profile") as browser:
 
         def all_of(selector: str, value: str) -> list[str]:
@@ -184,6 +186,10 @@ def test_sorting_in_a_browser(tmp_path):
                 f"[...document.querySelectorAll('{selector}')].map((e) => {value})"
             )
 
+        browser.set_width(1300)
+        assert len(set(all_of("#images figure", "e.getBoundingClientRect().top"))) == 1
+        browser.set_width(500)
+        assert len(set(all_of("#images figure", "e.getBoundingClientRect().top"))) == 3
         headings = all_of("#ranking thead th", "e.textContent")
         assert headings[:4] == ["Image", "PQ", "Masks", "Confusions"]
         assert all_of("#ranking tbody th", "e.textContent") == list(IMAGES)
