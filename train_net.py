@@ -11,7 +11,6 @@ subclass the Trainer below (docs/detectron2.md).
 """
 
 import logging
-from functools import partial
 
 from detectron2.config import CfgNode
 from detectron2.evaluation import DatasetEvaluator
@@ -36,8 +35,7 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.evaluation.stored import evaluation_folder
 from ocr_panoptic.predict.complete import complete_config
-from ocr_panoptic.predict.segfix import segfix_config
-from ocr_panoptic.predict.single_image import with_segfix_input
+from ocr_panoptic.predict.single_image import evaluation_mapper
 from ocr_panoptic.predict.task import task_of
 from ocr_panoptic.predict.trained_model import find_model
 from ocr_panoptic.program import run_program
@@ -55,10 +53,7 @@ class Trainer(ResumableTrainer):
     @classmethod
     def build_test_loader(cls, cfg: CfgNode, dataset_name: str) -> DataLoader:
         """Return a loader that yields each image of a data set once."""
-        mapper = task_of(cfg).mapper(cfg, False)
-        if segfix_cfg := segfix_config(cfg):
-            mapper = partial(with_segfix_input, mapper, segfix_cfg)
-        return build_test_loader(cfg, dataset_name, mapper)
+        return build_test_loader(cfg, dataset_name, evaluation_mapper(cfg))
 
     @classmethod
     def build_evaluator(cls, cfg: CfgNode, dataset_name: str) -> DatasetEvaluator:
@@ -78,13 +73,14 @@ def setup(args: RunOptions) -> tuple[CfgNode, Start]:
     overrides = {**data_options(files), **overrides_of(args.opts)}
     if args.eval_only:
         cfg, start = find_model(args.config_file, args.weights, overrides, args.resume)
-        prepare_folder(cfg.OUTPUT_DIR, may_hold_checkpoints=True)
-        complete_config(cfg, needs_data=True, start=start, files=files)
+    else:
+        cfg, start = load_config(args.config_file, overrides), None
+    trains = not args.eval_only
+    prepare_folder(cfg.OUTPUT_DIR, is_new=trains and not (args.resume or args.overwrite))
+    complete_config(cfg, training=trains, needs_data=True, start=start, files=files)
+    if start:
         check_evaluation(cfg)
     else:
-        cfg = load_config(args.config_file, overrides)
-        prepare_folder(cfg.OUTPUT_DIR, may_hold_checkpoints=bool(args.resume or args.overwrite))
-        complete_config(cfg, training=True, needs_data=True, files=files)
         start = find_start(cfg, args.resume)
         check_training(cfg, start, args.processes())
     if args.deterministic and cfg.SEED < 0:

@@ -10,7 +10,7 @@ import torch
 from timm.models import adapt_input_conv
 from torch import nn
 
-from ocr_panoptic.modeling import TimmBackbone
+from ocr_panoptic.modeling.timm_backbone import TimmBackbone
 
 from .addresses import TIMM
 from .efficientnet_lite import SETTINGS as LITE_SETTINGS

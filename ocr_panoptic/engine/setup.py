@@ -21,19 +21,19 @@ from ocr_panoptic.program import log_run
 logger = logging.getLogger(__name__)
 
 
-def prepare_folder(folder: str, *, may_hold_checkpoints: bool) -> None:
+def prepare_folder(folder: str, *, is_new: bool) -> None:
     """
     Create a run's folder, and start the log there.
 
     Raises:
         UserError: the folder cannot be written, or has the checkpoints of another training although
-            ``may_hold_checkpoints`` is False.
+            ``is_new`` says that a training starts here.
     """
     fix = "Set OUTPUT_DIR to a folder on this machine in which you can write."
     if not folder or "://" in folder:
         raise UserError(f"OUTPUT_DIR is {folder or 'empty'}. {fix}")
     check_output_folder(folder, "OUTPUT_DIR", fix)
-    if not may_hold_checkpoints:
+    if is_new:
         check_is_new(folder)
     log_run(folder, rank_of_process())
 

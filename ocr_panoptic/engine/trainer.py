@@ -34,8 +34,7 @@ from ocr_panoptic.formats.run_folder import CONFIG, set_former_aside, write_clas
 from ocr_panoptic.modeling.build import build_model
 from ocr_panoptic.predict.identity import check_classes_of, check_settings_of, identity_of_run
 from ocr_panoptic.predict.run_info import machine_name, run_info
-from ocr_panoptic.predict.segfix import refined_by_segfix
-from ocr_panoptic.predict.task import TASKS
+from ocr_panoptic.predict.task import TASKS, refined
 from ocr_panoptic.predict.trained_model import build_trained_model, deployed
 from ocr_panoptic.seeding import seed_generators
 
@@ -305,7 +304,7 @@ class ResumableTrainer(DefaultTrainer):
         plain = model.module if isinstance(model, DistributedDataParallel) else model
         # Each evaluation during training deploys the current weights. The calibration error needs
         # confidences.
-        tested = refined_by_segfix(cfg, deployed(cfg, plain, confident=True))
+        tested = refined(cfg, deployed(cfg, plain, confident=True))
         # CUDNN_BENCHMARK pays off for training crops of equal size, not for images of many sizes.
         benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
         try:

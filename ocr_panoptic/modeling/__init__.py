@@ -1,5 +1,6 @@
 # The imports register heads, backbones and architectures with Detectron2, hrnet2x_w20 with timm,
 # and the context schemes.
+from . import compared_schemes
 from .context_head import ContextSemSegHead
 from .dilated_resnet import build_dilated_resnet_backbone
 from .exact_roi_heads import ExactMaskHead, ExactROIHeads, ExactROIPooler

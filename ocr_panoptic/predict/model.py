@@ -29,10 +29,9 @@ from ocr_panoptic.seeding import kept_generators
 from .complete import complete_config
 from .result import LABELS, Result, classes_of
 from .run_info import inference_precision
-from .segfix import refined_by_segfix
 from .single_image import class_metadata, model_input
 from .sources import Item, find_inputs, read_items
-from .task import task_of
+from .task import refined, task_of
 from .tiles import check_tiling, see_in_tiles
 from .trained_model import build_trained_model, trained_model
 
@@ -131,7 +130,7 @@ class Model:
                     "INPUT.FIXED_SIZE to []. Or set TEST.SLIDING_WINDOW.SIZE and STRIDE to []."
                 )
         trained = build_trained_model(config, start)
-        self._model = refined_by_segfix(config, trained)
+        self._model = refined(config, trained)
         # To resize images, average over scales or refine results, the model needs whole images.
         whole = is_resized or tuple(test.SCALES) != (1.0,) or self._model is not trained
         self._windowed = trained if has_windows and not self._in_tiles and not whole else None

@@ -1,4 +1,4 @@
-"""Add SegFix to ``TASKS``, the table of architectures, and let it refine other models' results."""
+"""Add SegFix to ``TASKS``, the architectures, and to ``REFINERS`` of other models' results."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,6 @@ from typing import Any
 
 from detectron2.config import CfgNode
 from detectron2.data import transforms as T
-from torch import nn
 
 from ocr_panoptic.checkpoint.reading import fetch_weights
 from ocr_panoptic.config.files import load_config, quoted
@@ -25,7 +24,7 @@ from ocr_panoptic.segfix import OffsetEvaluator, RefinedModel
 from ocr_panoptic.segfix.truth import OffsetTruth, read_segment_map, true_offset_labels
 
 from .complete import complete_config
-from .task import TASKS, Task
+from .task import REFINERS, TASKS, Refiner, Task
 from .trained_model import build_trained_model
 
 
@@ -62,14 +61,6 @@ def load_segfix_config(file: str, overrides: Mapping[str, Any] | Sequence[Any]) 
     complete_config(cfg)
     cfg.freeze()
     return cfg
-
-
-def refined_by_segfix(cfg: CfgNode, model: nn.Module) -> nn.Module:
-    """Return the model, wrapped in a :class:`.RefinedModel` if TEST.SEGFIX.WEIGHTS is set."""
-    segfix_cfg = segfix_config(cfg)
-    if segfix_cfg is None:
-        return model
-    return RefinedModel(model, build_trained_model(segfix_cfg), cfg.TEST.SEGFIX.SCALE)
 
 
 def _check_segments(cfg: CfgNode, dataset: str) -> None:
@@ -109,4 +100,10 @@ TASKS["SegFix"] = Task(
     ),
     evaluator=lambda cfg, dataset, folder: OffsetEvaluator(dataset),
     has_classes=False,
+)
+REFINERS["segfix"] = Refiner(
+    segfix_config,
+    lambda cfg, model: RefinedModel(
+        model, build_trained_model(segfix_config(cfg)), cfg.TEST.SEGFIX.SCALE
+    ),
 )

@@ -1,6 +1,7 @@
 """Prepare single images for a trained model, and find the names of the model's classes."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,7 @@ from ocr_panoptic.data.image_input import ChannelInput
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.pictures import TooThin, read_picture, reordered, thin_fault
 
-from .segfix import segfix_config
-from .task import task_of
+from .task import Mapper, refiner_configs, task_of
 
 
 def class_metadata(cfg: CfgNode) -> Metadata:
@@ -32,7 +32,7 @@ def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
     """
     Resize an image as at test time, and return the model's input.
 
-    If TEST.SEGFIX.WEIGHTS names a SegFix model, the entry "segfix" is the SegFix model's input.
+    If the config names a refiner, an entry with its name, such as "segfix", is the refiner's input.
 
     Args:
         image: image [H,W,C] in the channel order INPUT.FORMAT, e.g. from :func:`.read_picture`.
@@ -49,14 +49,21 @@ def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
     task_of(cfg).test_augmentation(cfg)(inputs)
     tensor = torch.as_tensor(np.ascontiguousarray(inputs.image.transpose(2, 0, 1)))
     found = {"image": tensor, "height": height, "width": width}
-    if segfix := segfix_config(cfg):
-        same_order = segfix.INPUT.FORMAT == cfg.INPUT.FORMAT
-        found["segfix"] = model_input(segfix, image if same_order else reordered(image, "BGR"))
+    for name, own in refiner_configs(cfg).items():
+        same_order = own.INPUT.FORMAT == cfg.INPUT.FORMAT
+        found[name] = model_input(own, image if same_order else reordered(image, "BGR"))
     return found
 
 
-def with_segfix_input(mapper: Callable[[dict], dict], segfix_cfg: CfgNode, record: dict) -> dict:
-    """Return the mapper's output for a record, with the SegFix model's input as entry "segfix"."""
-    inputs = segfix_cfg.INPUT
-    image = read_picture(record["file_name"], inputs.FORMAT, inputs.CHANNELS)
-    return {**mapper(record), "segfix": model_input(segfix_cfg, image)}
+def evaluation_mapper(cfg: CfgNode) -> Mapper:
+    """Return the mapper for test images, whose outputs also have the inputs of refiners."""
+    mapper, refiners = task_of(cfg).mapper(cfg, False), refiner_configs(cfg)
+    return partial(_with_refiners, mapper, refiners) if refiners else mapper
+
+
+def _with_refiners(mapper: Mapper, refiners: Mapping[str, CfgNode], record: dict) -> dict:
+    output = mapper(record)
+    for name, own in refiners.items():
+        image = read_picture(record["file_name"], own.INPUT.FORMAT, own.INPUT.CHANNELS)
+        output = {**output, name: model_input(own, image)}
+    return output

@@ -1,17 +1,19 @@
 """
 What each architecture needs besides its model, such as a mapper and an evaluator.
 
-:mod:`.panoptic`, :mod:`.semantic` and :mod:`.segfix` each add a :class:`Task` to ``TASKS``.
+:mod:`.panoptic`, :mod:`.semantic` and :mod:`.segfix` each add a :class:`Task` to ``TASKS``;
+:mod:`.segfix` also adds itself to ``REFINERS``.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from detectron2.config import CfgNode
 from detectron2.data import transforms as T
 from detectron2.evaluation import DatasetEvaluator
+from torch import nn
 
 from ocr_panoptic.errors import UserError
 
@@ -45,7 +47,15 @@ class Task:
     has_classes: bool = True
 
 
+class Refiner(NamedTuple):
+    """A second network, which refines the results of the models whose configs name it."""
+
+    config_of: Callable[[CfgNode], CfgNode | None]  # its completed config; None if none is named
+    refined: Callable[[CfgNode, nn.Module], nn.Module]  # the model whose results it refines
+
+
 TASKS: dict[str, Task] = {}  # MODEL.META_ARCHITECTURE -> task
+REFINERS: dict[str, Refiner] = {}  # name of the model's input for the refiner -> refiner
 
 
 def task_of(cfg: CfgNode) -> Task:
@@ -58,6 +68,19 @@ def task_of(cfg: CfgNode) -> Task:
             "those for your own data begin with Custom."
         )
     return TASKS[name]
+
+
+def refiner_configs(cfg: CfgNode) -> dict[str, CfgNode]:
+    """Return the completed configs of the refiners that a config names, keyed as ``REFINERS``."""
+    found = {name: refiner.config_of(cfg) for name, refiner in REFINERS.items()}
+    return {name: own for name, own in found.items() if own is not None}
+
+
+def refined(cfg: CfgNode, model: nn.Module) -> nn.Module:
+    """Return a model for inference, whose results the refiners that the config names refine."""
+    for name in refiner_configs(cfg):
+        model = REFINERS[name].refined(cfg, model)
+    return model
 
 
 def complete_count(cfg: CfgNode, head: str, count: int, found: str) -> None:

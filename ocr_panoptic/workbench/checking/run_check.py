@@ -24,8 +24,7 @@ from ocr_panoptic.engine.setup import check_is_new, rank_of_process
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.metrics import METRICS
 from ocr_panoptic.predict.identity import check_classes_of, check_settings_of
-from ocr_panoptic.predict.segfix import segfix_config
-from ocr_panoptic.predict.task import task_of
+from ocr_panoptic.predict.task import refiner_configs, task_of
 from ocr_panoptic.predict.trained_model import check_inference_keys, check_trained_weights
 
 # Errors that this package and Detectron2 raise about bad data and checkpoints.
@@ -72,7 +71,7 @@ def check_run(
     try:
         if not (resume or overwrite):
             check_is_new(cfg.OUTPUT_DIR)
-        segfix_config(cfg)
+        refiner_configs(cfg)
         if resume or "://" not in start.weights:  # otherwise the weights would be downloaded
             start = find_start(cfg, resume)
         _check_continuation(cfg, start)
@@ -87,7 +86,7 @@ def check_run(
 def check_training(cfg: CfgNode, start: Start, processes: int) -> None:
     """Refuse a training with a completed config that would fail; log warnings about its data."""
     check_inference_keys(cfg)  # both would fail in the first evaluation, after hours
-    segfix_config(cfg)
+    refiner_configs(cfg)
     _check_continuation(check_solver(cfg, processes), start)
     _warn_about_data(cfg, (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST))
 

@@ -16,7 +16,8 @@ from ocr_panoptic.formats.labels import read_label_image
 from ocr_panoptic.formats.offsets import moved, source_pixels
 from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.predict.complete import complete_config
-from ocr_panoptic.predict.segfix import load_segfix_config, refined_by_segfix, segfix_config
+from ocr_panoptic.predict.segfix import load_segfix_config, segfix_config
+from ocr_panoptic.predict.task import refined
 from ocr_panoptic.predict.trained_model import build_trained_model
 from ocr_panoptic.workbench.refining.refine import predicted_offsets
 from support.tiny_runs import CONFIGS, images_of, predict
@@ -107,7 +108,7 @@ def test_single_images_with_another_channel_order_and_size(model_of, segfix, exp
     image = images_of(tiny_data)[0]
     bgr = read_picture(image)
     plain = predict(cfg, model, bgr)["labels"].numpy()
-    found = predict(cfg, refined_by_segfix(cfg, model), bgr)["labels"].numpy()
+    found = predict(cfg, refined(cfg, model), bgr)["labels"].numpy()
     np.testing.assert_array_equal(found, expected(image.stem, plain, 2))
     assert (found != plain).any()
 
