@@ -1,5 +1,5 @@
 """
-Make small semantic data sets for studies: clothing9 and nuclei2, with 100 training photos each.
+Make data sets for studies: clothing9 and nuclei2, with 100 training photos each, and nuclei_half.
 
     python -m studies.small_sets --clothing CLOTHING --nuclei NUCLEI
 
@@ -8,18 +8,20 @@ $DETECTRON2_DATASETS. CLOTHING has {train,val}/{images,labels} and classes.json 
 of Clothing Co-Parsing, which the command merges into 11 groups. clothing20 has 20 of the 100
 training photos, and clothing59 has the other 618 photos with the 59 classes. NUCLEI has
 {train,val}/{images,panoptic} and {train,val}/panoptic.json, in COCO's panoptic format with the
-thing class "nucleus".
+thing class "nucleus"; in nuclei_half, half of the nuclei in each training photo are void.
 """
 
 import argparse
 import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
 from panopticapi.utils import rgb2id
 from PIL import Image
 
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
 from ocr_panoptic.program import run_program
 
 GROUPS = {
@@ -42,12 +44,15 @@ TRAIN, FEW = 100, 20
 def main() -> None:
     parser = argparse.ArgumentParser("python -m studies.small_sets", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--clothing", type=Path, required=True, help="folder")
-    parser.add_argument("--nuclei", type=Path, required=True, help="folder")
+    parser.add_argument("--clothing", type=Path, help="folder")
+    parser.add_argument("--nuclei", type=Path, help="folder")
     args = parser.parse_args()
     root = Path(os.environ.get("DETECTRON2_DATASETS", "datasets"))
-    make_clothing(args.clothing, root)
-    make_nuclei(args.nuclei, root / "nuclei2")
+    if args.clothing:
+        make_clothing(args.clothing, root)
+    if args.nuclei:
+        make_nuclei(args.nuclei, root / "nuclei2")
+        make_half_void(args.nuclei, root / "nuclei_half")
 
 
 def make_clothing(source: Path, root: Path) -> None:
@@ -94,6 +99,33 @@ def make_nuclei(source: Path, target: Path) -> None:
             labels = np.isin(rgb2id(np.array(segments.convert("RGB"))), ids).astype(np.uint8)
             add(target / split, source / split / "images" / image["file_name"], labels)
     write_data_file(target, ["background", "nucleus"])
+
+
+def make_half_void(source: Path, target: Path) -> None:
+    """Write the panoptic data set nuclei_half: in training photos, a random half of the nuclei."""
+    random = np.random.default_rng(0)
+    shutil.copytree(source / "val" / "panoptic", target / "val" / "panoptic", dirs_exist_ok=True)
+    shutil.copy(source / "val" / "panoptic.json", target / "val")
+    content = json.loads((source / "train" / "panoptic.json").read_text(encoding="utf-8"))
+    things = {c["id"] for c in content["categories"] if c["isthing"]}
+    for annotation in content["annotations"]:
+        segments = annotation["segments_info"]
+        nuclei = [s["id"] for s in segments if s["category_id"] in things]
+        void = random.permutation(nuclei)[: len(nuclei) // 2]
+        annotation["segments_info"] = [s for s in segments if s["id"] not in void]
+        ids = read_panoptic_png(source / "train" / "panoptic" / annotation["file_name"])
+        ids[np.isin(ids, void)] = 0
+        write_panoptic_png(target / "train" / "panoptic" / annotation["file_name"], ids)
+    (target / "train" / "panoptic.json").write_text(json.dumps(content), encoding="utf-8")
+    splits = ""
+    for split in ("train", "val"):
+        link = target / split / "images"
+        link.unlink(missing_ok=True)
+        link.symlink_to((source / split / "images").resolve())
+        paths = f"annotations: {split}/panoptic.json, segments: {split}/panoptic"
+        splits += f"  {split}: {{images: {split}/images, {paths}}}\n"
+    text = f"name: {target.name}\npanoptic:\n{splits}"
+    (target / f"{target.name}.yaml").write_text(text, encoding="utf-8")
 
 
 def every_nth(items: list, count: int) -> list:

@@ -76,6 +76,15 @@ VERSION = 2  # version 1 had no key OCR_VERSION; config/files.py translates it
 # Default of the rows that keep Detectron2's default.
 THEIRS = object()
 
+IGNORING = Condition(
+    "heads that can ignore pixels: MODEL.PROPOSAL_GENERATOR.NAME IgnoringRPN and "
+    "MODEL.ROI_HEADS.NAME ExactROIHeads",
+    # Other names may be subclasses of these.
+    lambda cfg: (
+        cfg.MODEL.PROPOSAL_GENERATOR.NAME != "RPN"
+        and cfg.MODEL.ROI_HEADS.NAME != "StandardROIHeads"
+    ),
+)
 PANOPTIC = when("MODEL.META_ARCHITECTURE", "PanopticSegmentor", "PanopticFPN")
 SEGMENTOR = when("MODEL.META_ARCHITECTURE", "PanopticSegmentor")  # not Detectron2's PanopticFPN
 SEMANTIC = when("MODEL.META_ARCHITECTURE", "OCRSemanticSegmentor")
@@ -128,6 +137,10 @@ SECTIONS: dict[str, list[Key]] = {
         "Channels of the images: 3 for colours, 1 for grey (8 or 16 bits), 4 for RGB with an alpha "
         "channel. MODEL.PIXEL_MEAN and PIXEL_STD need a value for each channel. INPUT.FORMAT "
         '"BGR" reverses the first three. Initial weights for 3 channels are adapted.', fixed=True),
+    Key("INPUT.IGNORE_VOID", False, [PANOPTIC, IGNORING], ANY,
+        "In training, an anchor or a proposal is neither positive nor negative if void and crowds "
+        "fill more than half of it. For Detectron2 it is background, as in COCO's configs; the "
+        "configs for own data set True. Without void and crowds, results are equal."),
     Key("INPUT.CROP.AFTER_RESIZE", False, [PANOPTIC, when("INPUT.CROP.ENABLED", True)], ANY,
         "Crop after the image is resized to MIN_SIZE_TRAIN, so that all crops have the same size. "
         "Detectron2 crops before resizing. The other architectures always crop afterwards."),
@@ -426,6 +439,9 @@ SECTIONS: dict[str, list[Key]] = {
     Key("INPUT.MIN_SIZE_TRAIN_SAMPLING", THEIRS, [], one_of("choice", "range")),
     Key("MODEL.BACKBONE.NAME", THEIRS, [], registered("BACKBONE_REGISTRY")),
     Key("MODEL.SEM_SEG_HEAD.NAME", THEIRS, [], registered("SEM_SEG_HEADS_REGISTRY")),
+    # RPN and IgnoringRPN differ only in training.
+    Key("MODEL.PROPOSAL_GENERATOR.NAME", THEIRS, [], registered("PROPOSAL_GENERATOR_REGISTRY"),
+        fixed=False),
     Key("MODEL.RESNETS.DEPTH", THEIRS, [], one_of(18, 34, 50, 101, 152)),
     *(Key(f"MODEL.{part}.NORM", THEIRS, [], NORM)
       for part in ("RESNETS", "FPN", "SEM_SEG_HEAD", "ROI_BOX_HEAD", "ROI_MASK_HEAD")),

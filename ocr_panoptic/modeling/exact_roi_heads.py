@@ -11,13 +11,20 @@ from detectron2.modeling import ROI_HEADS_REGISTRY
 from detectron2.modeling.poolers import ROIPooler
 from detectron2.modeling.roi_heads import ROI_MASK_HEAD_REGISTRY, StandardROIHeads
 from detectron2.modeling.roi_heads.mask_head import MaskRCNNConvUpsampleHead
+from detectron2.structures import Instances
 from torch import Tensor
 from torchvision.ops import roi_align
+
+from .ignored_pixels import without_ignored
 
 
 @ROI_HEADS_REGISTRY.register()
 class ExactROIHeads(StandardROIHeads):
-    """Detectron2's standard ROI heads with an :class:`ExactROIPooler` for boxes and masks."""
+    """
+    Detectron2's standard ROI heads with an :class:`ExactROIPooler` for boxes and masks.
+
+    In training, proposals on the ignored pixels of a :class:`.PartlyLabelled` image are left out.
+    """
 
     @classmethod
     def from_config(cls, cfg: CfgNode, input_shape: dict[str, ShapeSpec]) -> dict:
@@ -30,6 +37,12 @@ class ExactROIHeads(StandardROIHeads):
                     node.POOLER_RESOLUTION, scales, node.POOLER_SAMPLING_RATIO, node.POOLER_TYPE
                 )
         return heads
+
+    def label_and_sample_proposals(
+        self, proposals: list[Instances], targets: list[Instances]
+    ) -> list[Instances]:
+        """Return each image's sampled proposals, with the fields of their targets."""
+        return super().label_and_sample_proposals(without_ignored(proposals, targets), targets)
 
 
 class ExactROIPooler(ROIPooler):

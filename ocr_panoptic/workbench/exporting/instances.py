@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.modeling.exact_roi_heads import ExactROIHeads
+from ocr_panoptic.modeling.ignored_pixels import IgnoringRPN
 from ocr_panoptic.modeling.inference import Size
 
 from .operators import nms
@@ -31,7 +32,7 @@ def check_instances(model: PanopticFPN) -> None:
     rpn, heads = model.proposal_generator, model.roi_heads
     # Subclasses are refused, since they may compute something else.
     for key, part, known in (
-        ("MODEL.PROPOSAL_GENERATOR.NAME", rpn, (RPN,)),
+        ("MODEL.PROPOSAL_GENERATOR.NAME", rpn, (RPN, IgnoringRPN)),
         ("MODEL.ROI_HEADS.NAME", heads, (StandardROIHeads, ExactROIHeads)),
     ):
         if type(part) not in known:

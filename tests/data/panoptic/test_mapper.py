@@ -193,8 +193,8 @@ def test_a_panoptic_png_gives_the_same_as_derived_files(
 
 
 def test_turns_and_flips_of_masks_and_boxes(cfg, panoptic_record):
-    """All eight orientations equal NumPy's, and each box fits its mask."""
-    cfg.INPUT.RANDOM_FLIP, cfg.INPUT.RANDOM_ROTATE_90 = "both", True
+    """All eight orientations equal NumPy's, also of void and crowds; each box fits its mask."""
+    cfg.INPUT.RANDOM_FLIP, cfg.INPUT.RANDOM_ROTATE_90, cfg.INPUT.IGNORE_VOID = "both", True, True
     cfg.INPUT.MIN_SIZE_TRAIN, cfg.INPUT.MASK_FORMAT, cfg.MODEL.MASK_ON = (0,), "bitmask", True
     ids = read_panoptic_png(panoptic_record["pan_seg_file_name"])
     image = read_picture(panoptic_record["file_name"], "BGR", 3)
@@ -213,8 +213,39 @@ def test_turns_and_flips_of_masks_and_boxes(cfg, panoptic_record):
             instances.gt_boxes.tensor, instances.gt_masks.get_bounding_boxes().tensor
         )
         assert np.array_equal(found["sem_seg"] == 0, np.isin(sides[i](ids), (300, 7, 99)))
+        assert np.array_equal(instances.ignored, np.isin(sides[i](ids), (0, 99)))
         seen.add(i)
     assert len(seen) == 8
+
+
+@pytest.mark.parametrize("polygons", [True, False])
+def test_void_and_crowds_are_ignored(cfg, panoptic_record, polygons):
+    """In both kinds of files, cropped and resized; only if INPUT.IGNORE_VOID is set."""
+    cfg.INPUT.CROP.ENABLED, cfg.INPUT.MASK_FORMAT, cfg.MODEL.MASK_ON = True, "bitmask", True
+    derived = as_detectron2_wants(panoptic_record)
+    if polygons:  # the crowd becomes a rectangle without holes
+        cfg.INPUT.CROP.ENABLED = False  # Detectron2's crops of polygons need shapely
+        cfg.INPUT.MIN_SIZE_TRAIN = (60,)
+        ids = read_panoptic_png(panoptic_record["pan_seg_file_name"])
+        ids[50:58, 3:20] = 99
+        write_panoptic_png(panoptic_record["pan_seg_file_name"], ids)
+        (crowd,) = (a for a in derived["annotations"] if a["iscrowd"])
+        crowd["segmentation"] = [[3, 50, 20, 50, 20, 58, 3, 58]]
+    for record in (panoptic_record, derived):
+        assert type(mapped(PanopticDatasetMapper, cfg, True, record)["instances"]) is Instances
+    cfg.INPUT.IGNORE_VOID = True
+    first, second = (
+        mapped(PanopticDatasetMapper, cfg, True, record) for record in (panoptic_record, derived)
+    )
+    sent = pickle.loads(pickle.dumps(first["instances"])).to("cpu")
+    assert torch.equal(sent.ignored, second["instances"].ignored)
+    is_crowd = sent.ignored & (first["sem_seg"] != 255)
+    assert is_crowd.any() and (first["sem_seg"][is_crowd] == 0).all()
+    assert sent.ignored[first["sem_seg"] == 255].all()
+    assert len(sent) == len(second["instances"]) == 2 and not sent.ignored.all()
+    write_panoptic_png(panoptic_record["pan_seg_file_name"], np.full((60, 90), 300))
+    whole = describe(panoptic_record, panoptic_record["segments_info"][:1])
+    assert type(mapped(PanopticDatasetMapper, cfg, True, whole)["instances"]) is Instances
 
 
 def test_more_than_256_segments(cfg, panoptic_record):
