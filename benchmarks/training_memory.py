@@ -2,10 +2,11 @@
 Compare the memory and time of a training step between the OCR head and Detectron2's plain head.
 
     python benchmarks/training_memory.py [--size 800 1344] [--timed-size 320 512] [--cards]
+    python benchmarks/training_memory.py --recipes
 
 Memory is counted at --size on tensors without values, so no GPU is needed. Times are measured on a
 CPU at --timed-size, and gradients are compared in float64 at 64 x 96. --cards adds a table of how
-many images fit on a GPU.
+many images fit on a GPU. --recipes prints instead what the paper's recipes take on 8 GPUs.
 """
 
 import argparse
@@ -136,11 +137,17 @@ def heads(args: argparse.Namespace) -> None:
     print(tabulate(rows, headers, "github", disable_numparse=True))
 
 
+COCO = "COCO-PanopticSegmentation/panoptic_fpn"
+COCO_CLASSES = ("MODEL.SEM_SEG_HEAD.NUM_CLASSES", CLASSES, "MODEL.ROI_HEADS.NUM_CLASSES", 80)
+MOST, MEAN = (800, 1344), (768, 1024)  # COCO's largest and mean size of a batch of two images
+ZOO_SECONDS = 0.302  # an iteration of COCO_R_50_3x on 8 V100, by Detectron2's model zoo
+
+
 def cards() -> None:
-    coco = ("MODEL.SEM_SEG_HEAD.NUM_CLASSES", CLASSES, "MODEL.ROI_HEADS.NUM_CLASSES", 80)
+    coco = COCO_CLASSES
     again = ("MODEL.OCR.RECOMPUTE", True)
     city = ("MODEL.SEM_SEG_HEAD.NUM_CLASSES", 19)
-    panoptic, semantic = "COCO-PanopticSegmentation/panoptic_fpn", "Cityscapes-SemanticSegmentation"
+    panoptic, semantic = COCO, "Cityscapes-SemanticSegmentation"
     networks = [
         ("Panoptic-FPN R-50", f"{panoptic}_R_50_3x", coco, (800, 1344)),
         ("the same with OCR", f"{panoptic}_ocr_R_50_3x", coco, (800, 1344)),
@@ -170,13 +177,55 @@ def cards() -> None:
     print(tabulate(rows, [*headers, "11 GiB", "24 GiB", "80 GiB"], "github", disable_numparse=True))
 
 
+CITY, ADE = "Cityscapes-SemanticSegmentation", "ADE20K-SemanticSegmentation"
+RECIPES = {  # config -> height and width of a batch in training, padded
+    **{f"{COCO}{name}_3x": MEAN for name in ("_R_50", "_ocr_R_50", "_R_101", "_ocr_R_101")},
+    **{f"{CITY}/{name}_R_101_d8_40k_bs8": (776, 776) for name in ("plain", "ocr")},
+    f"{CITY}/ocr_HRNet_W48_s4_40k_bs8": (772, 772),
+    f"{CITY}/ocr_R_101_d8_trainval_100k_bs8": (776, 776),
+    f"{CITY}/ocr_HRNet_W48_s4_trainval_100k_bs8": (772, 772),
+    f"{ADE}/ocr_R_101_d8_150k_bs16": (520, 520),
+    f"{ADE}/ocr_HRNet_W48_s4_150k_bs16": (520, 520),
+    "LIP-SemanticSegmentation/ocr_R_101_d8_100k_bs32": (480, 480),
+    "LIP-SemanticSegmentation/ocr_HRNet_W48_s4_100k_bs32": (476, 476),
+    "PASCAL-Context-SemanticSegmentation/ocr_R_101_d8_30k_bs16": (520, 520),
+    "PASCAL-Context-SemanticSegmentation/ocr_HRNet_W48_s4_30k_bs16": (520, 520),
+    "COCO-Stuff-SemanticSegmentation/ocr_R_101_d8_10k_60k_bs16": (520, 520),
+    "COCO-Stuff-SemanticSegmentation/ocr_HRNet_W48_s4_10k_60k_bs16": (520, 520),
+    "Mapillary-SemanticSegmentation/ocr_HRNet_W48_s4_500k_bs16": (1024, 1024),
+}
+
+
+def recipes() -> None:
+    counted = {}
+    for name, size in RECIPES.items():
+        cfg = load(name, *(COCO_CLASSES if name.startswith(COCO) else ()))
+        images = cfg.SOLVER.IMS_PER_BATCH // 8
+        most = MOST if size == MEAN else size
+        totals = [count_training_memory(cfg, images, *most, amp).total for amp in (False, True)]
+        operations = count_training_memory(cfg, images, *size).operations
+        counted[name] = images, totals, operations, cfg.SOLVER.MAX_ITER
+    speed = counted[f"{COCO}_R_50_3x"][2] / ZOO_SECONDS
+    rows = [
+        [f"`{name}`", images, *(f"{total / 2**30:.1f}" for total in totals)]
+        + [f"{operations / 1e12:.1f}", f"{operations / speed:.2f}"]
+        + [f"{iterations * operations / speed / 3600:.0f}"]
+        for name, (images, totals, operations, iterations) in counted.items()
+    ]
+    headers = ["config", "images", "GiB", "mixed", "TFLOP", "s", "hours"]
+    print(tabulate(rows, headers, "github", disable_numparse=True))
+
+
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
     parser.add_argument("--size", type=int, nargs=2, default=[800, 1344])
     parser.add_argument("--timed-size", type=int, nargs=2, default=[320, 512])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--cards", action="store_true", help="also count whole networks")
+    parser.add_argument("--recipes", action="store_true", help="only count the paper's recipes")
     args = parser.parse_args(argv)
+    if args.recipes:
+        return recipes()
     print(f"{machine_name('cpu')}, torch {torch.__version__}\n")
     heads(args)
     if args.cards:
