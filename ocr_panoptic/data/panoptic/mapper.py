@@ -107,7 +107,6 @@ class PanopticDatasetMapper(DatasetMapper):
                 recompute_boxes=self.recompute_boxes,
             )
         else:
-            record["annotations"] = pickle.loads(pickle.dumps(annotations))
             record["annotations"] = _copies(annotations)
             self._transform_annotations(record, transforms, size)
         if truth and self.ignore_void:
