@@ -3,7 +3,9 @@ The table of the metrics that evaluations report.
 
 The results of an evaluation map each task ("panoptic_seg", "sem_seg", "bbox", "segm", "offsets") to
 a dict of metrics under Detectron2's names, such as "PQ" and "PQ-<class>". "PQ_low" and "PQ_high"
-are the ends of a 95 % confidence interval for the PQ. An undefined value is NaN, or None in a file.
+are the ends of a 95 % confidence interval for the PQ. "objects", "count_error" and "count_bias" are
+numbers of objects in an image; all others are percentages or numbers of segments. An undefined
+value is NaN, or None in a file.
 
 Only metrics in ``METRICS`` appear in ``per_class.csv``, in the log's table and on the HTML page of
 a run.
@@ -37,12 +39,13 @@ class Metric:
     name: str  # key of the value; the key for a class is <name>-<class>
     label: str  # name in tables and pages
     meaning: str
-    group: str = ""  # heading above the percentage over all classes; "" hides this value
+    group: str = ""  # heading above the value over all classes; "" hides this value
     column: str = ""  # heading of the values for each class; "" if the metric has no values
     is_count: bool = False  # whether the values for each class are counts, not percent
-    lower_is_better: bool = False
+    higher_is_better: bool = True
 
 
+_THINGS = "Things"
 _PANOPTIC, _SEMANTIC, _INSTANCES = "Panoptic segmentation", "Semantic segmentation", "Instances"
 _BOUNDARIES = "Boundaries and confidence"
 _OFFSETS = "Offsets"
@@ -52,10 +55,19 @@ _AP = "average precision (mean over the IoU thresholds 0.5 to 0.95) of"
 # fmt: off
 METRICS = (
     Metric("panoptic_seg", "PQ", "PQ", "panoptic quality", _PANOPTIC, "PQ"),
-    Metric("panoptic_seg", "PQ_th", "PQ things", "PQ of the countable classes", _PANOPTIC),
     Metric("panoptic_seg", "PQ_st", "PQ stuff", "PQ of the uncountable classes", _PANOPTIC),
     Metric("panoptic_seg", "SQ", "SQ", "segmentation quality (IoU of matches)", _PANOPTIC, "SQ"),
     Metric("panoptic_seg", "RQ", "RQ", "recognition quality (F1 of matching)", _PANOPTIC, "RQ"),
+    Metric("panoptic_seg", "PQ_th", "PQ things", "PQ of the countable classes", _THINGS),
+    Metric("panoptic_seg", "RQ_th", "RQ things", "F1 of finding the objects", _THINGS),
+    Metric("panoptic_seg", "objects", "Objects", "true objects in an image", _THINGS, "objects",
+           higher_is_better=False),
+    Metric("panoptic_seg", "count_error", "Count error",
+           "mean absolute error of the number of objects in an image", _THINGS, "count_error",
+           higher_is_better=False),
+    Metric("panoptic_seg", "count_bias", "Count bias",
+           "predicted minus true number of objects in an image", _THINGS, "count_bias",
+           higher_is_better=False),
     Metric("panoptic_seg", "TP", "TP", "matched segments", column="TP", is_count=True),
     Metric("panoptic_seg", "FP", "FP", "spurious segments", column="FP", is_count=True),
     Metric("panoptic_seg", "FN", "FN", "missed segments", column="FN", is_count=True),
@@ -74,7 +86,7 @@ METRICS = (
            f"{_IOU} of boundary regions, mean over the classes in the truth", _BOUNDARIES),
     Metric("sem_seg", "ECE", "Calibration error",
            "mean difference between confidence and accuracy of the pixels, in 15 bins; 0 is best",
-           _BOUNDARIES, lower_is_better=True),
+           _BOUNDARIES, higher_is_better=False),
     Metric("sem_seg", "BoundaryIoU", "Boundary IoU", f"{_IOU} of boundary regions",
            column="BoundaryIoU"),
     Metric("offsets", "F1", "Boundary F1", "F1 of the pixels near a boundary", _OFFSETS),
@@ -87,12 +99,17 @@ METRICS = (
 
 
 def headline_metrics(results: Results) -> dict[str, list[Metric]]:
-    """Return the headline metrics in ``results``: a list of metrics for each group name."""
-    groups: dict[str, list[Metric]] = {}
+    """
+    Return the headline metrics in ``results``: a list of metrics for each group name.
+
+    If there is only one stuff class, such as the background of cells, things come first.
+    """
+    is_thing = of_classes(results.get("panoptic_seg", {}), "isthing")
+    groups: dict[str, list[Metric]] = {_THINGS: []} if [*is_thing.values()].count(0) == 1 else {}
     for metric in METRICS:
         if metric.group and metric.name in results.get(metric.task, {}):
             groups.setdefault(metric.group, []).append(metric)
-    return groups
+    return {group: listed for group, listed in groups.items() if listed}
 
 
 def class_metrics() -> list[Metric]:

@@ -21,13 +21,14 @@ from ocr_panoptic.formats.run_folder import read_training_log
 from ocr_panoptic.metrics import METRICS, Metric, named, of_classes
 from ocr_panoptic.workbench.looking.report import render_report
 
-COLUMNS = ["PQ", "SQ", "RQ", "TP", "FP", "FN", "IoU", "ACC", "AP_box", "AP_mask"]
-COLUMNS += ["BoundaryPQ", "BoundaryIoU"]
+COLUMNS = ["PQ", "SQ", "RQ", "objects", "count_error", "count_bias", "TP", "FP", "FN", "IoU", "ACC"]
+COLUMNS += ["AP_box", "AP_mask", "BoundaryPQ", "BoundaryIoU"]
 RESULTS = {
     "panoptic_seg": {
         **{"PQ": 50.0, "PQ-disc": 40.5, "PQ-sky": np.nan, "SQ-disc": 81.0, "SQ-sky": np.nan},
         **{"RQ-disc": 50.0, "RQ-sky": np.nan, "TP-disc": 3, "TP-sky": 0, "FP-disc": 2, "FP-sky": 0},
         **{"FN-disc": 4, "FN-sky": 0, "isthing-disc": 1, "isthing-sky": 0},
+        **{"objects-disc": 3.5, "count_error-disc": 1.5, "count_bias-disc": -1.0},
     },
     "sem_seg": {
         **{"mIoU": np.float64(70.0), "IoU-things": 60.25, "IoU-sky": 80.0},
@@ -69,9 +70,10 @@ def test_per_class_csv(tmp_path):
     write_evaluation(RESULTS, tmp_path, {})
     assert list(csv.reader((tmp_path / "per_class.csv").open(newline=""))) == [
         ["class", "isthing", *COLUMNS],
-        ["disc", "1", "40.5", "81.0", "50.0", "3", "2", "4", "", "", "33.0", "", "", ""],
-        ["sky", "0", "", "", "", "0", "0", "0", "80.0", "", "", "", "", ""],
-        ["things", "", "", "", "", "", "", "", "60.25", "61.0", "", "", "", ""],
+        ["disc", "1", "40.5", "81.0", "50.0", "3.5", "1.5", "-1.0", "3", "2", "4"]
+        + ["", "", "33.0", "", "", ""],
+        ["sky", "0", *6 * [""], "0", "0", "0", "80.0", "", "", "", "", ""],
+        ["things", *10 * [""], "60.25", "61.0", "", "", "", ""],
     ]
 
 

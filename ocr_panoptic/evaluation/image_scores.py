@@ -110,6 +110,7 @@ class ImageScore(NamedTuple):
     file_name: str
     losses: dict[str, float]  # kind of error -> percentage points lost to it
     counts: np.ndarray  # counts of each class, [K, S], from which mIoU or PQ is computed
+    objects: dict[str, int] = {}  # numbers of true and of predicted objects, for a panoptic image
 
     @property
     def score(self) -> float:
@@ -123,9 +124,9 @@ def all_counts(scores: Iterable[ImageScore]) -> np.ndarray:
 
 
 def write_image_scores(scores: Iterable[ImageScore], metric: str, task: str, folder: Path) -> None:
-    """Write a CSV of all images, worst first: file name, score (column ``metric``) and losses."""
+    """Write a CSV of all images, worst first: file name, score (``metric``), losses, objects."""
     rows: list[dict[str, Any]] = [
-        {"file_name": s.file_name, metric: s.score, **s.losses} for s in scores
+        {"file_name": s.file_name, metric: s.score, **s.losses, **s.objects} for s in scores
     ]
     rows.sort(key=lambda row: (math.isnan(row[metric]), row[metric], row["file_name"]))
     write_table(rows, image_scores_file(folder, task))

@@ -18,6 +18,7 @@ from ocr_panoptic.metrics import named
 
 from .bootstrap import bootstrap_interval, mean_pq
 from .image_scores import ImageScore, all_counts, panoptic_losses, write_image_scores
+from .object_counts import count_errors
 from .panoptic_quality import PanopticQuality
 from .panoptic_truth import PanopticTruth
 from .predictions import with_dataset_ids
@@ -28,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 class PanopticEvaluator(DatasetEvaluator):
     """
-    An evaluator of PQ, SQ, RQ and Boundary PQ, in percent, with a confidence interval of PQ.
+    An evaluator of PQ, SQ, RQ, Boundary PQ and the number of objects, with an interval of PQ.
 
     Each metric is computed for each class, and averaged over all categories, over things and over
     stuff. :mod:`.bootstrap` defines the interval. PQ, SQ and RQ equal Detectron2's, except that the
@@ -75,7 +76,10 @@ class PanopticEvaluator(DatasetEvaluator):
                 quality.add(matches)
             self.boundary_quality.add(overlaps.boundary_matches())
             losses = panoptic_losses(of_image.statistics(), of_image.confused(matches))
-            self._images.append(ImageScore(input_["file_name"], losses, of_image.statistics()))
+            tp, fp, fn = of_image.counts[of_image.isthing].sum(axis=0).tolist()
+            objects = {"true objects": tp + fn, "predicted objects": tp + fp}
+            statistics = of_image.statistics()
+            self._images.append(ImageScore(input_["file_name"], losses, statistics, objects))
 
     def _prediction(self, ids: Tensor, segments: list[dict]) -> tuple[np.ndarray, list[dict]]:
         segments, pixels = with_dataset_ids(segments, self._metadata), ids.cpu().numpy()
@@ -90,9 +94,11 @@ class PanopticEvaluator(DatasetEvaluator):
         Return {"panoptic_seg": scores under Detectron2's names}; None except in the main process.
 
         The scores, in percent, are "PQ", "SQ", "RQ" and "BoundaryPQ" of all categories; the suffix
-        "_th" means things, and "_st" stuff. "PQ_low" and "PQ_high" are the ends of PQ's 95%
-        confidence interval. Each class has the four scores, its numbers of segments ("TP", "FP" and
-        "FN"), and "isthing" (0 or 1). A score is NaN if there are no segments to compute it from.
+        "_th" means things, and "_st" stuff. The ends of the 95% confidence intervals are "PQ_low",
+        "PQ_high", "PQ_th_low" and "PQ_th_high". Each class has the four scores, its numbers of
+        segments ("TP", "FP" and "FN"), and "isthing" (0 or 1). Each thing class has the means of
+        :func:`.count_errors`; without a class, these are means over the thing classes that occur. A
+        score is NaN if there are no segments to compute it from.
         """
         gathered = comm.gather((self.quality, self.boundary_quality, self._images))
         if not comm.is_main_process():
@@ -107,15 +113,25 @@ class PanopticEvaluator(DatasetEvaluator):
         averages = {name: 100 * value for name, value in total.averages().items()}
         boundary = boundary_total.averages()
         averages |= {f"BoundaryPQ{s}": 100 * boundary[f"PQ{s}"] for s in ("", "_th", "_st")}
+        counts = all_counts(images).reshape(len(images), len(total.isthing), 4)
+        errors = count_errors(counts[:, total.isthing])
+        for name, values in errors.items():
+            found = values[~np.isnan(values)].tolist()
+            averages[name] = sum(found) / len(found) if found else float("nan")
         logger.info("Panoptic quality on %s:\n%s", self._metadata.name, _table(averages, total))
-        low, high = bootstrap_interval(all_counts(images), mean_pq)
+        for suffix, group in (("", ...), ("_th", total.isthing)):
+            low, high = bootstrap_interval(counts[:, group], mean_pq)
+            averages |= {f"PQ{suffix}_low": 100 * low, f"PQ{suffix}_high": 100 * high}
         if self._output_dir is not None:
             write_image_scores(images, "PQ", "panoptic_seg", Path(self._output_dir))
-        averages |= {"PQ_low": 100 * low, "PQ_high": 100 * high}
-        return OrderedDict(panoptic_seg={**averages, **self._per_class(total, boundary_total)})
+        scores = self._per_class(total, boundary_total, errors)
+        return OrderedDict(panoptic_seg={**averages, **scores})
 
     def _per_class(
-        self, quality: PanopticQuality, boundary_quality: PanopticQuality
+        self,
+        quality: PanopticQuality,
+        boundary_quality: PanopticQuality,
+        errors: dict[str, np.ndarray],
     ) -> dict[str, float]:
         columns = {metric: 100 * values for metric, values in quality.per_class().items()}
         columns["BoundaryPQ"] = 100 * boundary_quality.per_class()["PQ"]
@@ -129,6 +145,9 @@ class PanopticEvaluator(DatasetEvaluator):
         scores: dict[str, float] = {}
         for metric, column in columns.items():
             scores |= named(metric, names, column.tolist())
+        things = [name for name, isthing in zip(names, quality.isthing) if isthing]
+        for metric, column in errors.items():
+            scores |= named(metric, things, column.tolist())
         return scores
 
 
@@ -141,4 +160,8 @@ def _table(averages: dict[str, float], quality: PanopticQuality) -> str:
         [label, *(averages[metric + suffix] for metric in metrics), occurs[group].sum()]
         for label, suffix, group in groups
     ]
-    return tabulate(rows, headers=["", *metrics, "categories"], floatfmt=".3f")
+    table = tabulate(rows, headers=["", *metrics, "categories"], floatfmt=".3f")
+    return (
+        f"{table}\nObjects in an image (mean over the thing classes): {averages['objects']:.2f}; "
+        f"error of their count {averages['count_error']:.2f}, bias {averages['count_bias']:+.2f}"
+    )

@@ -167,6 +167,12 @@ class Result:
         ids = self.ids
         return list(self._label_segments() if ids is None else self._panoptic_segments(ids))
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return the number of objects of each thing class; {} for a semantic model."""
+        found = [segment["name"] for segment in self.segments if segment.get("isthing")]
+        return {name: found.count(name) for name in self.things}
+
     def _label_segments(self) -> Iterator[dict[str, Any]]:
         areas, sums = self._totals(self.labels)
         for k in np.flatnonzero(areas):

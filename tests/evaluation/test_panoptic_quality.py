@@ -17,6 +17,7 @@ from ocr_panoptic.evaluation.panoptic_evaluator import PanopticEvaluator
 from ocr_panoptic.evaluation.panoptic_quality import PanopticQuality
 from ocr_panoptic.evaluation.panoptic_truth import PanopticTruth
 from ocr_panoptic.evaluation.segment_matching import SegmentOverlaps
+from ocr_panoptic.evaluation.stored import read_table
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from support.panoptic_samples import (
     Sample,
@@ -264,3 +265,37 @@ def test_boundary_pq_equals_the_definition(tmp_path, clean_catalog):
         reported[f"BoundaryPQ-{category['name']}"] = 100 * value
     assert {key: metrics[key] for key in reported} == pytest.approx(reported, rel=1e-12)
     assert metrics["PQ_low"] < metrics["PQ"] < metrics["PQ_high"]
+
+
+def test_counts_by_hand(tmp_path, clean_catalog):
+    """Crowds, and predictions in void or on crowds, are not counted; nor are they in PQ."""
+    cases = [
+        ([1, 2, 3, 4, 4], [1, 4, 4, 4, 4]),  # 3 objects, 1 predicted
+        ([1, 4, 4, 4, 4], [1, 2, 4, 4, 4]),  # 1 object, 2 predicted
+        ([1, 4, 4, 4, 4], [4, 4, 4, 4, 2]),  # 1 object; 1 elsewhere: the count is right
+        ([4, 4, 0, 9, 9], [4, 4, 1, 2, 4]),  # no objects; 2 in void and on a crowd
+    ]
+    thing, stuff, rare = categories = make_categories(2, 1)
+    assert [c["isthing"] for c in categories] == [1, 0, 1]
+    samples = []
+    for number, columns in enumerate(cases, 10):
+        maps = [by_columns(*ids) for ids in columns]
+        lists = [
+            [segment(k, stuff["id"] if k == 4 else thing["id"], int(k == 9)) for k in {*ids} - {0}]
+            for ids in columns
+        ]
+        samples.append(Sample(number, maps[0], lists[0], maps[1], lists[1]))
+    register("counted", tmp_path, categories, samples)
+    evaluator = PanopticEvaluator("counted", tmp_path)
+    rng = np.random.default_rng(0)
+    evaluator.process(*inputs_and_outputs("counted", categories, samples, rng))
+    found = evaluator.evaluate()["panoptic_seg"]
+    expected = {"objects": 5 / 4, "count_error": 3 / 4, "count_bias": -1 / 4}
+    assert {key: found[key] for key in expected} == expected  # the mean leaves out the rare class
+    for key, value in expected.items():
+        assert found[f"{key}-{thing['name']}"] == value and np.isnan(found[f"{key}-{rare['name']}"])
+        assert f"{key}-{stuff['name']}" not in found
+    rows = {r["file_name"][-6:-4]: r for r in read_table(tmp_path / "panoptic_seg_per_image.csv")}
+    images = [[row["true objects"], row["predicted objects"]] for _, row in sorted(rows.items())]
+    assert images == [["3", "1"], ["1", "2"], ["1", "1"], ["0", "0"]]
+    assert found["PQ_th_low"] <= found["PQ_th"] <= found["PQ_th_high"] < 100

@@ -139,12 +139,12 @@ def check_solver(cfg: CfgNode, processes: int) -> CfgNode:
 
 
 def _check_best_metric(cfg: CfgNode) -> None:
-    """Refuse a metric in TEST.BEST_CHECKPOINT that is unknown, or for which lower is better."""
+    """Refuse a metric in TEST.BEST_CHECKPOINT that is unknown, or not better when higher."""
     best, data = cfg.TEST.BEST_CHECKPOINT, cfg.DATASETS.TEST
     *dataset, task, name = ["", *best.split("/")][-3 if len(data) > 1 else -2 :]
     metrics = {metric.name.lower(): metric for metric in METRICS if metric.task == task}
     similar = metrics.get(name.lower())  # None for a single class's metric, such as IoU-sky
-    is_unusable = similar and (similar.name != name or similar.lower_is_better)
+    is_unusable = similar and (similar.name != name or not similar.higher_is_better)
     if is_unusable or not (data and metrics) or (dataset and dataset[0] not in data):
         form = f"{data[0]}/panoptic_seg/PQ" if len(data) > 1 else "panoptic_seg/PQ"
         raise UserError(

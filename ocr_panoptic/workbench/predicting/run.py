@@ -5,6 +5,7 @@ Runs a trained model on many images.
 images are combined into:
 
 panoptic.json    COCO panoptic format (panoptic model)
+counts.csv       number of objects of each thing class in each image (panoptic model)
 labels.json      classes in each image (semantic model)
 coco.json        COCO instance format, with a mask for each segment
 overlays.mp4     video of the overlays (if the input is a video and overlays are drawn)
@@ -14,11 +15,14 @@ import errno
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from detectron2.utils import comm
 
+from ocr_panoptic.evaluation.stored import write_table
 from ocr_panoptic.formats.files import printable, read_json, write_text
 from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.formats.video import VideoReader, write_video
@@ -31,7 +35,7 @@ from ocr_panoptic.progress import with_progress
 
 logger = logging.getLogger(__name__)
 
-SHOWN = 20  # largest number of faults in the log
+SHOWN = 20  # largest number of faults, or of classes, in the log
 
 
 def predict_all(
@@ -133,6 +137,8 @@ def _merge(folder: Path, done: Sequence[tuple[Item, dict[str, Path]]], classes: 
     # Kept as JSON texts, which take a fifth of the objects' memory.
     images, entries = [], []
     segments: list[str] = []
+    counts: list[dict[str, Any]] = []
+    things = {c["id"]: c["name"] for c in classes.categories if c["isthing"]}
     for number, (item, files) in enumerate(done, 1):
         content = read_json(files["coco"])
         image, found = {**content["images"][0], "id": number}, content["annotations"]
@@ -142,6 +148,9 @@ def _merge(folder: Path, done: Sequence[tuple[Item, dict[str, Path]]], classes: 
             found = annotation["segments_info"]
             info = [{key: s[key] for key in s if key != "segmentation"} for s in found]
             entry = {**annotation, "image_id": number, "segments_info": info}
+            objects = Counter(things.get(s["category_id"]) for s in found)
+            own_counts = {name: objects[name] for name in things.values()}
+            counts.append({"file_name": image["file_name"], **own_counts})
         else:
             entry = {"file_name": item.file_name, "labels": f"{item.name}.png"}
             entry |= {key: image[key] for key in ("height", "width")}
@@ -159,6 +168,11 @@ def _merge(folder: Path, done: Sequence[tuple[Item, dict[str, Path]]], classes: 
     if classes.categories:
         lists: dict[str, list] = {"annotations": entries, "images": images}
         _write_lists(folder / "panoptic.json", **lists, categories=categories)
+        write_table(counts, folder / "counts.csv", ["file_name", *things.values()])
+        total = Counter({name: sum(row[name] for row in counts) for name in things.values()})
+        means = [f"{name} {n / len(counts):.2f}" for name, n in total.most_common(SHOWN) if n]
+        if means:
+            logger.info("Objects in an image: %s (counts.csv)", ", ".join(means))
     else:
         _write_lists(folder / "labels.json", classes=labels, images=entries)
     shifted = [{"supercategory": "", **c, "id": c["id"] + shift} for c in categories]

@@ -13,7 +13,8 @@ from support.browser import Browser, find_chromium
 EVIL = """<script>alert("1")</script>&'x'"""
 PIXEL = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw=="
 TASKS = {
-    "panoptic_seg": {"PQ": 71.23, "SQ": 82.34, "RQ": 83.45, "PQ_th": 64.56, "PQ_st": 95.67},
+    "panoptic_seg": {"PQ": 71.23, "SQ": 82.34, "RQ": 83.45, "PQ_th": 64.56, "PQ_st": 95.67}
+    | {"objects": 41.54, "count_error": 14.36, "count_bias": -12.18},
     "sem_seg": {"mIoU": 76.78, "fwIoU": 87.89, "pACC": 98.91},
     "bbox": {"AP": 51.12},
     "segm": {"AP": None},
@@ -88,6 +89,13 @@ def test_the_page_equals_the_files(page):
     text = Parsed(page).text
     for value in ("71.2", "82.3", "83.5", "64.6", "95.7", "76.8", "87.9", "98.9", "51.1"):
         assert value in text
+    for value in ("41.5", "14.4", "-12.2"):
+        assert value in text
+    assert text.index("PQ things") < text.index("PQ")  # because there is one stuff class
+    assert text.index("Count error") < text.index("PQ")
+    classes = {"isthing-sky": 0, "isthing-sea": 0, "isthing-ball": 1}
+    several = Parsed(render(results={"panoptic_seg": TASKS["panoptic_seg"] | classes})).text
+    assert several.index("PQ") < several.index("PQ things")
     assert text[text.index("Mask AP") + 2] == "–"  # null
     # The class table has things first, and counts without decimals.
     table = text[text.index("Kind") :]

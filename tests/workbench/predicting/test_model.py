@@ -48,6 +48,11 @@ def test_the_files_of_the_command(model_of, call, images, tmp_path, kind):
         if content:
             assert np.array_equal(rgb2id(pixels(files["panoptic"])), result.ids)
             assert result.ids.dtype == np.int32
+            counted = dict.fromkeys(result.things, 0)
+            for segment in result.segments:
+                if segment["isthing"]:
+                    counted[segment["name"]] += 1
+            assert result.counts == counted
             coco = result.to_coco(number)
             assert coco["images"] == [content["images"][number - 1]]
             assert coco["categories"] == content["categories"]

@@ -20,6 +20,7 @@ from ocr_panoptic.config.files import load_config
 from ocr_panoptic.data.data_check import check_data
 from ocr_panoptic.data.data_file import PanopticSplit, write_data_file
 from ocr_panoptic.data.panoptic.annotations import panoptic_metadata, parse_categories
+from ocr_panoptic.evaluation.stored import read_table
 from ocr_panoptic.predict import result as results_module
 from ocr_panoptic.predict.complete import complete_config
 from ocr_panoptic.predict.result import classes_of
@@ -85,6 +86,13 @@ def test_panoptic_results(model_of, call, images, tmp_path):
         assert [things[r["category_id"]] for r in own] == instances.pred_classes.tolist()
         assert pixels(out / f"overlays/{stem}.jpg").shape == (*ids.shape, 3)
         count += len(own)
+    names = {c["id"]: c["name"] for c in content["categories"] if c["isthing"]}
+    for row, image, annotation in zip(
+        read_table(out / "counts.csv"), content["images"], content["annotations"], strict=True
+    ):
+        found = [names.get(s["category_id"]) for s in annotation["segments_info"]]
+        expected = {name: str(found.count(name)) for name in names.values()}
+        assert row == {"file_name": image["file_name"], **expected}
     kinds = {c["isthing"] for c in content["categories"]}
     assert kinds == {0, 1} and count > 4  # the test covers both
 
