@@ -10,7 +10,6 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the package of this checkout
@@ -25,14 +24,14 @@ from ocr_panoptic.config.unread import conditions
 HEADING = """\
 # The keys of a config
 
-For those who write a config or `KEY VALUE` on the command line: which keys are there besides
-[Detectron2's keys](https://detectron2.readthedocs.io/en/latest/modules/config.html#yaml-config-references),
-and how does each work? Each has its default. Keys under "With ..." are read only with that setting, and refused elsewhere.
+For those who write a config or `KEY VALUE` on the command line: which keys are there besides [Detectron2's](https://detectron2.readthedocs.io/en/latest/modules/config.html#yaml-config-references), and how does each work?
+
+Each key has its default. Keys under "With ..." are read only with that setting, and refused elsewhere. A wrong value is refused with the values that are allowed. Of Detectron2's keys, `SOLVER.MAX_ITER 0` takes the number of iterations from `SOLVER.EPOCHS`, `SOLVER.STEPS` may be shares of it, `TEST.EVAL_PERIOD 0` follows `TEST.EVALUATIONS`, and `SOLVER.LR_SCHEDULER_NAME` may be `WarmupPolyLR`.
 """  # noqa: E501
 
 
 def keys_page() -> str:
-    """Return the page; each line describes a key, or adjacent keys with equal descriptions."""
+    """Return the page; each line describes a key."""
     return "\n".join([HEADING, *_lines()])
 
 
@@ -40,14 +39,19 @@ def _lines() -> Iterator[str]:
     cfg = get_cfg()
     add_ocr_config(cfg)
     for title, keys in SECTIONS.items():
-        yield f"## {_linked(title)}\n"
-        for settings, group in groupby(keys, _read_with):
+        groups: dict[str, list[Key]] = {"": []}  # condition -> keys; keys without one come first
+        for key in keys:
+            if key.sentence:  # Detectron2's documentation describes the others
+                groups.setdefault(_read_with(key), []).append(key)
+        if any(groups.values()):
+            yield f"## {_linked(title)}\n"
+        for settings, group in groups.items():
             if settings:
                 yield f"With {settings}:\n"
-            for text, alike in groupby(group, _text):
-                names = ", ".join(f"`{key.name} {value_of(cfg, key.name)!r}`" for key in alike)
-                yield f"- {names}{text}"
-            yield ""
+            for key in group:
+                yield f"- `{key.name} {value_of(cfg, key.name)!r}`: {_text(key)}"
+            if group:
+                yield ""
 
 
 def _read_with(key: Key) -> str:
@@ -55,10 +59,13 @@ def _read_with(key: Key) -> str:
 
 
 def _text(key: Key) -> str:
-    """Return the description that follows a key's name and default."""
-    allowed = key.allowed.text() and f"*{key.allowed.text()}*"
-    text = " ".join(filter(None, [_linked(key.sentence), allowed]))
-    return text and f": {text}"
+    """Return a key's sentence, and the rule for its values if it says more than the sentence."""
+    rule, sentence = key.allowed.text(), key.sentence
+    values = rule.removeprefix("one of ").split(", ")
+    said = all(re.search(rf"(?<!\w){re.escape(value)}(?!\w)", sentence) for value in values)
+    if not rule or said or re.fullmatch(r"a number (of at least \d+|above 0)", rule):
+        return _linked(sentence)
+    return f"{_linked(sentence)} *{rule}*"
 
 
 def _linked(text: str) -> str:
