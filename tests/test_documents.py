@@ -3,19 +3,14 @@
 import ast
 import json
 import re
-import runpy
 import shlex
 import shutil
-import sys
 import textwrap
 from importlib import import_module
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
-from PIL import Image
-from pycocotools import mask
 
 import ocr_panoptic
 from generate_scenes import generate_scenes
@@ -109,26 +104,6 @@ def test_flags_and_keys_exist():
         assert set(found(r"(?<![\w-])--[a-z][a-z-]*[a-z]", text)) <= ours, name
         named = set(found(rf"(?<![\w.$/{{])(?:{tops})\.[A-Z0-9_.]*[A-Z0-9]", text))
         assert named <= known, name
-
-
-def test_masks_become_coco_instances(tmp_path, monkeypatch):
-    objects = np.zeros((2, 5, 7), bool)
-    objects[0, 1:3, 2:6] = objects[1, 4, :3] = True
-    for folder in ("photos/a/images", "photos/a/masks"):
-        (tmp_path / folder).mkdir(parents=True)
-    Image.new("RGBA", (7, 5)).save(tmp_path / "photos/a/images/a.png")
-    for name, inside in zip("xy", objects, strict=True):
-        Image.fromarray(inside.astype(np.uint8) * 255).save(tmp_path / f"photos/a/masks/{name}.png")
-    (program,) = found(r"^    import json(?:.*\n(?!## ))*", TUTORIAL)
-    (tmp_path / "masks_to_coco.py").write_text(textwrap.dedent(program))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["masks_to_coco.py", "photos"])
-    runpy.run_path("masks_to_coco.py")
-    written = json.loads((tmp_path / "nuclei.json").read_text())
-    assert written["images"] == [{"id": 0, "file_name": "a/images/a.png", "width": 7, "height": 5}]
-    assert [a["image_id"] for a in written["annotations"]] == [0, 0]
-    decoded = [mask.decode(a["segmentation"]) for a in written["annotations"]]
-    np.testing.assert_array_equal(decoded, objects)
 
 
 def test_panoptic_example(tiny_root):
