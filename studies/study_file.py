@@ -63,7 +63,6 @@ def read_study(path: Path, baseline: str | None = None) -> PlacedStudy:
         systems:
           none: {opts: [MODEL.CONTEXT.NAME, none], seeds: [0, 1, 2, 3, 4]}
           other: {config: another.yaml}
-          tried: {trial: [script.py, argument]}  # script that replaces the training program
         at:                              # optional: all systems are trained at each place
           layer3: {opts: [MODEL.SEM_SEG_HEAD.IN_FEATURES, "['layer3']"]}
           layer4: {opts: [MODEL.SEM_SEG_HEAD.IN_FEATURES, "['layer4']"]}
@@ -85,7 +84,7 @@ def read_study(path: Path, baseline: str | None = None) -> PlacedStudy:
 def _study(content: Any, folder: Path, other: str | None) -> PlacedStudy:
     if set(content) - KEYS or KEYS - OPTIONAL - set(content):
         raise UserError(f"expected the keys {', '.join(sorted(KEYS))}; found {', '.join(content)}")
-    schemes = _entries(content, "systems", {"config", "opts", "seeds", "trial"})
+    schemes = _entries(content, "systems", {"config", "opts", "seeds"})
     places = _entries(content, "at", {"opts"}) if "at" in content else {"": {}}
     baseline = content["baseline"] if other is None else other
     if baseline not in schemes:
@@ -101,12 +100,10 @@ def _study(content: Any, folder: Path, other: str | None) -> PlacedStudy:
                 overridden(config, opts)
             except ValueError as error:
                 raise UserError(f"{name}: {error}") from error
-            trial = tuple(map(str, entry.get("trial", ())))
             systems[name] = PlacedSystem(
                 config=config,
                 opts=opts,
                 seeds=tuple(entry.get("seeds", content["seeds"])),
-                trial=(str((folder / trial[0]).resolve()), *trial[1:]) if trial else (),
                 baseline=_name(baseline, place),
                 scheme=scheme,
                 place=place,

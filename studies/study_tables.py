@@ -84,55 +84,55 @@ def summarise(study: PlacedStudy, records: Records) -> list[SystemSummary]:
 
 def study_report(study: PlacedStudy, rows: Summaries) -> str:
     """Return all tables of a study in Markdown; ``rows`` is the result of :func:`summarise`."""
-    tables = [study_table(rows, study.metrics)]
     if any(system.place for system in study.systems.values()):
-        tables += [gains_table(study, rows, metric) for metric in study.metrics]
+        tables = [gains_table(study, rows, metric) for metric in study.metrics]
         for scheme in study.schemes:
             own = [row for row in rows if study.systems[row.system].scheme == scheme]
             tables.append(class_gains_table(own))
     else:
-        tables += [metric_gains_table(rows, study.metrics), class_gains_table(rows)]
-    tables.append(gain_note(rows, study.metrics[0]))
+        tables = [systems_table(rows, study.metrics), class_gains_table(rows)]
+    tables += [costs_table(rows), gain_note(rows, study.metrics[0])]
     return "\n\n".join(filter(None, tables)) + "\n"
 
 
-def study_table(rows: Summaries, metrics: Sequence[str]) -> str:
+def systems_table(rows: Summaries, metrics: Sequence[str]) -> str:
     """
-    Return a Markdown table with a row for each system.
+    Return a Markdown table with a row for each system and a column for each metric.
 
-    The columns are the mean ± standard deviation of each metric over the seeds, the gain in the
-    first metric, and the costs of the runs.
+    The baseline's row shows means ± standard deviations over the seeds, the other rows show gains.
     """
+    return markdown(
+        [
+            {
+                "system": row.system,
+                "runs": row.runs,
+                **{metric: _cell(row, metric) for metric in metrics},
+            }
+            for row in rows
+        ]
+    )
+
+
+def _cell(row: SystemSummary, metric: str) -> str:
+    is_baseline = row.system == row.baseline
+    return plus_minus(*row.means[metric]) if is_baseline else gain_text(row.gains[metric])
+
+
+def costs_table(rows: Summaries) -> str:
+    """Return a Markdown table of what the runs of each system cost."""
+    columns = (
+        ("parameters (M)", 1e-6, 2),
+        ("s per iteration", 1, 2),
+        ("CPU s a run", 1, 0),
+        ("peak memory (MiB)", 2**-20, 0),
+    )
     table = []
     for row in rows:
-        cells = {"system": row.system, "runs": row.runs}
-        for number, metric in enumerate(metrics):
-            cells[metric] = plus_minus(*row.means[metric])
-            if number == 0:
-                cells["difference to the baseline"] = gain_text(row.gains[metric])
-        for value, (column, factor, digits) in zip(
-            row.costs,
-            (
-                ("parameters (M)", 1e-6, 2),
-                ("s per iteration", 1, 2),
-                ("CPU s a run", 1, 0),
-                ("peak memory (MiB)", 2**-20, 0),
-            ),
-        ):
+        cells = {"cost of": row.system, "runs": row.runs}
+        for value, (column, factor, digits) in zip(row.costs, columns):
             cells[column] = "" if value is None else f"{value * factor:.{digits}f}"
         table.append(cells)
     return markdown(table)
-
-
-def metric_gains_table(rows: Summaries, metrics: Sequence[str]) -> str:
-    """Return a Markdown table of gains: a row for each non-baseline system, a column per metric."""
-    return markdown(
-        [
-            {"gain of": row.system, **{m: gain_text(row.gains[m]) for m in metrics}}
-            for row in rows
-            if any(row.gains.values())
-        ]
-    )
 
 
 def gains_table(study: PlacedStudy, rows: Summaries, metric: str) -> str:
@@ -145,9 +145,7 @@ def gains_table(study: PlacedStudy, rows: Summaries, metric: str) -> str:
     table = {scheme: {metric: scheme} for scheme in study.schemes}
     for row in rows:
         system = study.systems[row.system]
-        is_baseline = row.system == row.baseline
-        cell = plus_minus(*row.means[metric]) if is_baseline else gain_text(row.gains[metric])
-        table[system.scheme][system.place] = cell
+        table[system.scheme][system.place] = _cell(row, metric)
     return markdown([*table.values()])
 
 

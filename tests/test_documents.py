@@ -21,7 +21,8 @@ from ocr_panoptic.data.semantic.label_space import parse_label_space
 from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
 from support.tiny_runs import ROOT, SEGMENTS
 
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "datasets/README.md"])
+FOLDERS = (".", "docs", "datasets", "studies", "studies/docs")
+PAGES = sorted(page for folder in FOLDERS for page in (ROOT / folder).glob("*.md"))
 TEXTS = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
 DATASETS = TEXTS["datasets/README.md"]
 TUTORIAL, IMPORTS = TEXTS["docs/tutorial.md"], TEXTS["docs/imports.md"]

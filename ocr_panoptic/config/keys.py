@@ -239,7 +239,7 @@ SECTIONS: dict[str, list[Key]] = {
         "Norm of the head. With a single process SyncBN becomes BN."),
     Key("MODEL.OCR.RESIDUAL", False, [IDLE_IN_PLAIN], ANY,
         "Add the scheme's logits to the coarse logits; the scheme's classifier starts at 0. This "
-        "helps short trainings (studies/docs/short_trainings.md), but is not in the paper."),
+        "helps short trainings (studies/docs/panoptic_heads.md), but is not in the paper."),
     Key("MODEL.OCR.COARSE_START", "pytorch", [IDLE_IN_PLAIN], one_of("pytorch", "he", "detectron2"),
         'Initial weights of the coarse classifier: "pytorch" as in published code, "he" sqrt(6) '
         'times as large, "detectron2" sqrt(6 channels / classes) times as large.', fixed=False),

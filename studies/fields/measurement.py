@@ -12,8 +12,6 @@ from tabulate import tabulate
 from torch import Tensor, nn
 
 from ocr_panoptic.checkpoint import Demands, SafeCheckpointer
-from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.files import read_json
 from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.predict.single_image import model_input
 
@@ -90,23 +88,6 @@ def measure_fields(
                 "effective_share": effective**2 / (height * width),
             }
         )
-    return rows
-
-
-def read_fields(file: Path, features: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """
-    Return the rows of :func:`measure_fields` from a file, by feature name.
-
-    UserError is raised if a feature is absent.
-
-    Args:
-        file: JSON that ``python -m studies.fields --json`` has written.
-        features: names of features that the file must have.
-    """
-    rows = {row["feature"]: row for row in read_json(file)}
-    absent = [name for name in features if name not in rows]
-    if absent:
-        raise UserError(f"{file}: no features {absent}; it has {list(rows)}")
     return rows
 
 

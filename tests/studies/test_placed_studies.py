@@ -1,4 +1,4 @@
-"""Studies of places: files, tables and figures."""
+"""Studies of places: files and tables."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,6 @@ import yaml
 
 from ocr_panoptic.workbench.comparing.intervals import Interval
 from ocr_panoptic.workbench.comparing.study import read_runs
-from studies.figures import gain_figure, placed_curves
 from studies.records import add_records
 from studies.run import main
 from studies.study_file import PlacedStudy, PlacedSystem, overridden, read_study
@@ -84,7 +83,6 @@ def test_finished_runs_of_another_machine(write_study, tmp_path):
     assert add_records(study, tmp_path / "reordered", results) == 1
     for changed, message in (
         ({"opts": ["SOLVER.MAX_ITER", "9"]}, "OCR, seed 3 was trained with SOLVER.MAX_ITER 9,"),
-        ({"trial": ["trials.py", "skip"]}, "OCR, seed 3 was trained with trial trials.py skip,"),
         ({"metrics": {}}, "OCR, seed 3 has no sem_seg/mIoU, sem_seg/pACC"),
     ):
         results.write_text(json.dumps([records[0], {**records[1], **changed}]))
@@ -131,12 +129,14 @@ def test_summary_by_hand():
     assert ppm.runs == 0 and ppm.means[metric] == (None, None)
 
     report = study_report(study, rows)
-    systems, gains = tables_of(report)
-    assert systems[1] == ["none", "3", "53.00 ± 3.61", "", "2.50", "0.20", "200", "3"]
-    difference = "+2.00 [-10.71, +14.71]"
-    assert systems[2] == ["OCR", "2", "55.50 ± 3.54", difference, "2.50", "0.20", "200", "3"]
-    assert systems[3] == ["PPM", "0", "", "", "", "", "", ""]
-    assert gains == [["gain of", "sem_seg/mIoU"], ["OCR", difference]]
+    systems, costs = tables_of(report)
+    assert systems[1:] == [
+        ["none", "3", "53.00 ± 3.61"],
+        ["OCR", "2", "+2.00 [-10.71, +14.71]"],
+        ["PPM", "0", ""],
+    ]
+    assert costs[2] == ["OCR", "2", "2.50", "0.20", "200", "3"]
+    assert costs[3] == ["PPM", "0", "", "", "", ""]
     assert "2 pairs: ± 9.0 standard deviations" in report and "3 pairs" not in report
 
     # If a metric is undefined in a run, the other runs count. Older records have no cost.
@@ -145,9 +145,6 @@ def test_summary_by_hand():
     assert undefined.gains[metric] == Interval(3.0, None, 1)
     older = [{k: v for k, v in r.items() if k != "cpu_seconds"} for r in records]
     assert summarise(study, older)[0].costs[2] is None
-
-    line, _ = placed_curves(study, records).axes[0].lines
-    assert line.get_xydata().tolist() == [[10.0, 53.0]]
 
 
 def test_gains_at_each_place():
@@ -163,7 +160,7 @@ def test_gains_at_each_place():
         records += [run_record("none at b", seed, 50.0, sky=3.0, road=7.0)]
         records += [run_record("OCR at b", seed, 50.0 + (0, 1, -1)[seed - 1], sky=3.0, road=6.0)]
     rows = summarise(study, records)
-    _, gains, classes = tables_of(study_report(study, rows))
+    gains, classes, _ = tables_of(study_report(study, rows))
     assert gains == [
         ["sem_seg/mIoU", "a", "b"],
         ["none", "20.00 ± 10.00", "50.00 ± 0.00"],
@@ -175,22 +172,11 @@ def test_gains_at_each_place():
         ["road", "**-1.00** [-1.00, -1.00]", "**-1.00** [-1.00, -1.00]"],
     ]
 
-    fields = {"a": {"effective_share": 0.25}, "b": {"effective_share": 0.1}}
-    (panel,) = gain_figure(study, rows, fields).axes
-    assert panel.get_title() == "OCR"  # the baseline has no panel
-    points = panel.collections[-1]
-    assert points.get_offsets().tolist() == [[10.0, 0.0], [25.0, 3.0]]
-    white, filled = points.get_facecolors()
-    assert white.tolist() == [1, 1, 1, 1] and filled.tolist() != [1, 1, 1, 1]
-    _, bar = panel.collections[0].get_paths()
-    assert bar.vertices[:, 1] == pytest.approx((0.52, 5.48), abs=5e-3)
 
-
-def test_the_command_without_gains_to_draw(write_study, tmp_path, capsys):
-    """If only the baseline has runs, there is no gain to draw."""
-    file, output, fields = write_study(at={"layer3": None}), tmp_path / "out", tmp_path / "f.json"
-    fields.write_text(json.dumps([{"feature": "layer3", "effective_share": 0.5}]))
-    arguments = [str(file), "--output", str(output), "--fields", str(fields), "--report-only"]
+def test_the_command_with_another_baseline(write_study, tmp_path, capsys):
+    """It neither trains nor writes."""
+    file, output = write_study(at={"layer3": None}), tmp_path / "out"
+    arguments = [str(file), "--output", str(output), "--report-only"]
 
     def finish(name: str, value: float) -> None:
         run = run_record(name, 3, value, [[6, value]])
@@ -201,10 +187,10 @@ def test_the_command_without_gains_to_draw(write_study, tmp_path, capsys):
 
     finish("none at layer3", 10.0)
     main(arguments)
-    assert "Wrote tables.md, results.json and figures to" in capsys.readouterr().out
+    assert "Wrote tables.md and results.json to" in capsys.readouterr().out
     finish("OCR at layer3", 13.0)
     before = {file: file.stat().st_mtime_ns for file in output.rglob("*")}
-    main([*arguments[:-1], "--baseline", "OCR"])  # it neither trains nor writes
+    main([*arguments[:-1], "--baseline", "OCR"])
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["|", "none", "|", "-3.00", "|"] in lines and ["|", "OCR", "|", "13.00", "|"] in lines
     assert before == {file: file.stat().st_mtime_ns for file in output.rglob("*")}
@@ -213,11 +199,11 @@ def test_the_command_without_gains_to_draw(write_study, tmp_path, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(file.stem for file in (ROOT / "studies").glob("*.yaml")))
 def test_studies_of_the_repository(name):
-    """All systems differ, each config accepts its overrides, and each trial's script exists."""
+    """All systems differ, and each config accepts its overrides."""
     study = repository_study(name)
-    trained = {(overridden(s.config, s.opts).dump(), s.trial) for s in study.systems.values()}
+    trained = {overridden(s.config, s.opts).dump() for s in study.systems.values()}
     assert len(trained) == len(study.systems)
     for system in study.systems.values():
-        assert len(system.seeds) >= 3 and all(Path(file).is_file() for file in system.trial[:1])
+        assert len(system.seeds) >= 3
         # Differences are paired by seed.
         assert {*system.seeds} <= {*study.systems[system.baseline].seeds}

@@ -1,13 +1,17 @@
 """Published results come from published studies, and the documents show them."""
 
+import itertools
 import json
 import re
 import shlex
+from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
 
+from ocr_panoptic.workbench.comparing.intervals import Interval
 from ocr_panoptic.workbench.comparing.study import read_runs
+from studies import ledger
 from studies.fields.measurement import fields_table
 from studies.records import add_records
 from studies.study_tables import study_report, summarise
@@ -15,11 +19,8 @@ from support.study_records import repository_study
 from support.tiny_runs import ROOT
 
 FOLDER = ROOT / "studies/results"
-DOCUMENTS = [
-    *(ROOT / "README.md", ROOT / "datasets/README.md"),
-    *(path for folder in ("docs", "studies/docs") for path in sorted((ROOT / folder).glob("*.md"))),
-]
-TEXTS = {document: document.read_text() for document in DOCUMENTS}
+PAGES = {page: page.read_text() for page in sorted((ROOT / "studies/docs").glob("*.md"))}
+LEDGER = ledger.read_ledger()
 RESULTS = [f for f in sorted(FOLDER.glob("*.json")) if not f.name.endswith(".fields.json")]
 
 
@@ -27,42 +28,74 @@ RESULTS = [f for f in sorted(FOLDER.glob("*.json")) if not f.name.endswith(".fie
 @pytest.mark.parametrize("file", RESULTS, ids=lambda path: path.stem)
 def test_results(file, tmp_path):
     """
-    Every run has the study's settings, and a document has the table made from the runs.
+    Every run has the study's settings, and a page or the ledger shows the systems.
 
-    The table stands below its command, also for other baselines that a document names. An
-    unfinished study may have fewer runs, which its table says.
+    The table of a study stands below its command. An unfinished study may have fewer runs.
     """
     study = repository_study(file.stem)
     results = json.loads(file.read_text())
-    assert 0 < len(results) <= sum(len(system.seeds) for system in study.systems.values())
     assert add_records(study, tmp_path, file) == len(results)
-    commands = re.findall(rf"studies/{file.stem}.yaml.* --baseline (.*)", "\n".join(TEXTS.values()))
-    shown = dict.fromkeys([None, *(shlex.split(command)[0] for command in commands)], 0)
-    for document, text in TEXTS.items():
-        for baseline, table in _tables_behind(f"studies/{file.stem}.yaml", text):
-            other = repository_study(file.stem, baseline)
-            rows = summarise(other, read_runs(other, tmp_path))
-            assert table in study_report(other, rows), (document, baseline)
-            shown[baseline] += 1
-    assert all(shown.values()), shown
+    systems = {study.systems[record["system"]].scheme for record in results}
+    assert systems == {*study.schemes}
+    report = study_report(study, summarise(study, read_runs(study, tmp_path)))
+    shown = [(page, t) for page, text in PAGES.items() for t in _tables_behind(file.stem, text)]
+    assert all(table in report for _, table in shown), [page for page, _ in shown]
+    if not shown:
+        entries = [entry for entry in LEDGER["own"] if entry["study"] == file.stem]
+        named = {entry[head] for entry in entries for head in ledger.HEADS if head in entry}
+        assert systems - named <= {"ASPP"}
     for record in results:
         assert {"torch", "detectron2", "python", "ocr_panoptic", "device"} < set(record["run"])
         assert record["wall_seconds"] > 0
 
 
-def _tables_behind(name: str, text: str) -> Iterator[tuple[str | None, str]]:
-    """Yield the baseline and the text of each table between a study's command and the next."""
+def _tables_behind(study: str, text: str) -> Iterator[str]:
+    """Yield the study's tables between its command and the next."""
     for section in re.split(r"^(?=## )|(?=python -m studies\.run)", text, flags=re.M):
         command, _, rest = section.partition("\n")
-        if f"python -m studies.run {name}" in command:
-            baseline = shlex.split(command.partition(" --baseline ")[2])
+        if shlex.split(command)[-1:] == [f"studies/{study}.yaml"]:
             for table in re.findall(r"(?:^\|.*\n?)+", rest, re.M):
-                if re.match(r"\| (system .*parameters|gain of|\w+/\w+ )", table):
-                    yield (baseline or [None])[0], table.strip()
+                if re.match(r"\| (system +\| runs|\w+/\w+ )", table):
+                    yield table.strip()
 
 
 def test_the_receptive_fields_equal_the_document():
-    document = TEXTS[ROOT / "studies/docs/camvid_tables.md"]
     shown = json.loads((FOLDER / "camvid.fields.json").read_text())[2:]
-    for line in fields_table(shown).splitlines()[2:]:
-        assert line in document
+    assert fields_table(shown) in PAGES[ROOT / "studies/docs/frozen_features.md"]
+
+
+@pytest.fixture(scope="module")
+def differences() -> set[tuple[str, ...]]:
+    """Return mean and ends of all differences between systems of a study, without signs."""
+    found = set()
+    for file in RESULTS:
+        places: dict[str, dict[str, dict]] = defaultdict(lambda: defaultdict(dict))
+        for record in json.loads(file.read_text()):
+            scheme, _, place = record["system"].partition(" at ")
+            places[place][scheme][record["seed"]] = record["metrics"]
+        for schemes in places.values():
+            for one, other in itertools.combinations(schemes.values(), 2):
+                seeds = sorted({*one} & {*other})
+                for metric in one[seeds[0]] if len(seeds) > 1 else ():
+                    if re.search("/(PQ|PQ_th|PQ_st|mIoU|pACC|IoU-.*)$", metric):
+                        values = [(one[s][metric], other[s].get(metric)) for s in seeds]
+                        if not any(None in pair for pair in values):
+                            gain = Interval.of([a - b for a, b in values])
+                            ends = (gain.mean, gain.mean - gain.half, gain.mean + gain.half)
+                            found.add(tuple(sorted(f"{abs(end):.2f}" for end in ends)))
+    return found
+
+
+@pytest.mark.parametrize("page", [*PAGES, ledger.PAGE], ids=lambda path: path.stem)
+def test_each_interval_of_a_text_is_in_the_records(page, differences):
+    """Intervals that no study has measured stand in a table of the page, too."""
+    text, tables = page.read_text(), []
+    for line in text.splitlines():
+        if line.startswith("|"):
+            tables.append(line)
+    number = r"[+-]?\d+\.\d+"
+    pattern = rf"({number})\W* \[({number}), ({number})\]"
+    known = {tuple(sorted(n.lstrip("+-") for n in m)) for m in re.findall(pattern, "".join(tables))}
+    prose = "\n".join(line for line in text.splitlines() if not line.startswith("| "))
+    for match in re.findall(pattern, prose):
+        assert tuple(sorted(n.lstrip("+-") for n in match)) in differences | known, match

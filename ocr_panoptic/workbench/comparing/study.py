@@ -30,22 +30,15 @@ Records = Sequence[Mapping[str, Any]]  # the result of read_runs
 
 @dataclass(frozen=True)
 class System:
-    """
-    A training setup that a study compares with others.
-
-    ``trial`` is the training script of this system, followed by the script's first arguments; if
-    ``trial`` is empty, the study's training script is used.
-    """
+    """A training setup that a study compares with others."""
 
     config: Path
     opts: tuple[str, ...]  # KEY VALUE ...
     seeds: tuple[int, ...]
-    trial: tuple[str, ...] = ()
 
     def settings(self, seed: int) -> dict[str, Any]:
         """Return the settings of the run with this seed, as the run's record stores them."""
-        trial = {"trial": [Path(self.trial[0]).name, *self.trial[1:]]} if self.trial else {}
-        return {"config": self.config.name, "opts": [*self.opts, "SEED", str(seed)], **trial}
+        return {"config": self.config.name, "opts": [*self.opts, "SEED", str(seed)]}
 
 
 @dataclass(frozen=True)
@@ -100,8 +93,7 @@ def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path)
     system = study.systems[name]
     resumed = (folder / "last_checkpoint").is_file()
     opts = [*system.opts, "SEED", str(seed), "OUTPUT_DIR", str(folder)]
-    command = [train[0], *(system.trial or train[1:]), "--config-file", str(system.config)]
-    command += ["--resume", "auto", *opts]
+    command = [*train, "--config-file", str(system.config), "--resume", "auto", *opts]
     start = time.perf_counter()
     with open(folder / "study_log.txt", "a") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
@@ -182,7 +174,7 @@ def read_runs(study: Study, output: Path) -> list[dict[str, Any]]:
 
 
 def check_record(study: Study, name: str, seed: int, record: Mapping[str, Any], file: Path) -> None:
-    """Raise a UserError if a record's config, overrides or trial differ from the study's."""
+    """Raise a UserError if a record's config or overrides differ from the study's."""
     then, now = map(_settings_by_key, (record, study.systems[name].settings(seed)))
     changed = [key for key in then | now if then.get(key) != now.get(key)]
     if changed:
@@ -198,5 +190,4 @@ def check_record(study: Study, name: str, seed: int, record: Mapping[str, Any], 
 
 def _settings_by_key(settings: Mapping[str, Any]) -> dict[str, str]:
     opts = map(str, settings["opts"])
-    trial = {"trial": " ".join(settings["trial"])} if "trial" in settings else {}
-    return {"config": settings["config"], **trial, **dict(zip(opts, opts))}
+    return {"config": settings["config"], **dict(zip(opts, opts))}
