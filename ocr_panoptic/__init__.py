@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .cli.check import check
     from .cli.evaluate import evaluate
     from .cli.export import export
+    from .cli.plan import plan
     from .cli.train import train
 
 __version__ = "0.2.0"
@@ -36,6 +37,7 @@ __all__ = [
     "evaluate",
     "export",
     "load",
+    "plan",
     "train",
 ]
 

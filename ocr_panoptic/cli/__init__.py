@@ -22,6 +22,7 @@ from .arguments import import_modules
 PROGRAM = "ocr-panoptic"
 COMMANDS = {
     "train": "train a model",
+    "plan": "plan a training from the facts of your data",
     "evaluate": "evaluate a trained model on annotated data",
     "predict": "predict images or a video, and save the results",
     "check": "check data files or a run without training",

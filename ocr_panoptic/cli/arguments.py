@@ -40,6 +40,7 @@ class RunOptions:
         config_file: file, name of a packaged config, folder of a run, or "".
         weights: file of trained weights to evaluate; None for those of the run or config.
         data: data files, in place of the config's data sets.
+        minutes: length of the training that is planned if no config is named.
         opts: values of config keys, as a dict or as a list KEY, VALUE, KEY, VALUE ...
         resume: whether to continue from the last checkpoint; "auto" starts a run if none exists.
         overwrite: whether to start anew in a folder that has checkpoints of another training.
@@ -52,6 +53,7 @@ class RunOptions:
     config_file: str = ""
     weights: str | None = None
     data: list[str] = field(default_factory=list)
+    minutes: float | None = None
     opts: Mapping[str, Any] | Sequence[Any] = ()
     resume: bool | Literal["auto"] = False
     overwrite: bool = False
@@ -136,6 +138,12 @@ class CommandParser(argparse.ArgumentParser):
             help="data files (see datasets/README.md), instead of DATASETS.TRAIN and DATASETS.TEST",
         )
 
+    def add_minutes(self) -> None:
+        """Add ``--minutes N``, the length of a planned training."""
+        self.add_argument(
+            "--minutes", type=float, help="plan a training that takes this long, without a config"
+        )
+
     def add_opts(self) -> None:
         """Add the arguments KEY VALUE ..., which end the command line and override the config."""
         self.add_argument("opts", nargs=argparse.REMAINDER, help="config keys and their new values")
@@ -193,11 +201,15 @@ def check_config_is_named(options: RunOptions) -> None:
     """Refuse a training without a config, or an evaluation without a trained model."""
     if options.eval_only:
         return check_model_is_named(options)
-    if not options.config_file and "MODEL.META_ARCHITECTURE" not in options.opts:
+    if options.config_file and options.minutes is not None:
         raise UserError(
-            "No config is named. Add --config-file NAME; `ocr-panoptic configs` lists the names. "
-            "For your own data, start with Custom-PanopticSegmentation/panoptic_fpn_ocr_R_50 or "
-            "Custom-SemanticSegmentation/plain_Lite0."
+            "--minutes is for planned trainings, but a config is named. Leave out --config-file, "
+            "or set SOLVER.MAX_ITER instead of --minutes."
+        )
+    if not (options.config_file or options.data or "MODEL.META_ARCHITECTURE" in options.opts):
+        raise UserError(
+            "No config and no data are named. Name your data with --data FILE, and the training is "
+            "planned; or add --config-file NAME: `ocr-panoptic configs` lists the names."
         )
 
 

@@ -1,6 +1,9 @@
 """
 Train a model, or evaluate it with --eval-only. Detectron2's flags and torchrun also work.
 
+Without a config, the training is planned from the facts of the data (`ocr-panoptic plan --help`).
+
+    ocr-panoptic train --data FILE ... [--minutes N] [KEY VALUE ...]
     ocr-panoptic train --config-file CONFIG [--data FILE ...] [--num-gpus N] [--resume [auto]]
         [KEY VALUE ...]
     torchrun --nproc-per-node N -m ocr_panoptic train --config-file CONFIG ...
@@ -19,6 +22,7 @@ from .arguments import CommandParser, RunOptions
 def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__, RunOptions)
     parser.add_run()
+    parser.add_minutes()
     return parser
 
 
@@ -29,9 +33,10 @@ def run(options: RunOptions) -> None:
 
 
 def train(
-    config: str | PathLike,
+    config: str | PathLike | None = None,
     *,
     data: str | PathLike | Sequence[str | PathLike] = (),
+    minutes: float | None = None,
     output: str | PathLike | None = None,
     resume: bool | Literal["auto"] = False,
     overwrite: bool = False,
@@ -46,8 +51,9 @@ def train(
     generators.
 
     Args:
-        config: config file, or name of a packaged config.
+        config: config file, or name of a packaged config; None plans one from the data.
         data: data files (datasets/README.md).
+        minutes: length of a planned training.
         output: folder of the run; by default the config's OUTPUT_DIR.
         resume: whether to continue from the last checkpoint; with "auto", a new run starts if
             there is no checkpoint.
@@ -66,8 +72,10 @@ def train(
         FileNotFoundError, ValueError: an argument is wrong. The command prints the same message.
         SystemExit: Ctrl-C or SIGTERM ended the training, after a checkpoint was saved.
     """
-    options = options_of_call(path_argument("config", config), data, output, num_gpus, keys, resume)
+    config_file = "" if config is None else path_argument("config", config)
+    options = options_of_call(config_file, data, output, num_gpus, keys, resume)
     options.overwrite, options.deterministic = overwrite, deterministic
+    options.minutes = minutes
     from . import train_net
 
     return train_net.main(options) or {}

@@ -188,14 +188,19 @@ def _merge_settings(cfg: "CfgNode", settings: Mapping[str, Any]) -> None:
     _merge(cfg, own, " in the checkpoint")
 
 
-def _merge_file(cfg: "CfgNode", file: str) -> bool:
-    """Merge a config file; return whether this package wrote it, with all keys."""
+def values_of_file(file: str) -> dict[str, Any]:
+    """Return the values that a config file and its bases set, by key."""
     try:
-        content = values_by_key(_ConfigFile.load_yaml_with_base(file))
+        return values_by_key(_ConfigFile.load_yaml_with_base(file))
     except (AssertionError, AttributeError, RecursionError, UserError) as e:
         if isinstance(e, UserError) and not isinstance(e.__cause__, RecursionError):
             raise
         raise UserError(f"{file}: the file in _BASE_ cannot be read ({str(e) or type(e)})") from e
+
+
+def _merge_file(cfg: "CfgNode", file: str) -> bool:
+    """Merge a config file; return whether this package wrote it, with all keys."""
+    content = values_of_file(file)
     _merge(cfg, named_as_built(content), f" in {file}")
     return "OCR_VERSION" in content
 

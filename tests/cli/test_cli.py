@@ -76,7 +76,11 @@ def test_a_mistyped_word_gets_a_suggestion(capsys):
 OCR_3X = "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x"
 OWN = "Custom-PanopticSegmentation/panoptic_fpn_ocr_R_50"
 MISTAKES = [  # words of a command, part of the message
-    ("train --data a.yaml", "No config is named. Add --config-file NAME"),
+    ("train", "No config and no data are named. Name your data with --data FILE"),
+    ("train --data a.yaml", "a.yaml: data file not found"),
+    ("train --config-file {own} --minutes 5", "a config is named. Leave out --config-file"),
+    ("plan", "nothing to plan for: name data files"),
+    ("plan --data nope.yaml", "nope.yaml: data file not found"),
     ("train --config-file nope", "The config nope does not exist"),
     (f"train --config-file {OCR_3X.replace('R_50', 'R50')}", f"Did you mean {OCR_3X}?"),
     (f"train --config-file configs/{OWN.lower()}.yml", f"does not exist. Did you mean {OWN}?"),

@@ -61,12 +61,12 @@ def test_training_and_evaluation_equal_the_commands(tiny, tmp_path, capsys):
 def test_a_wrong_path_is_named_with_its_argument(value, tmp_path):
     calls = [
         (ocr_panoptic.load, "run"),
-        (ocr_panoptic.train, "config"),
         (lambda value: ocr_panoptic.export(tmp_path, output=value), "output"),
         (lambda value: Result.save(None, value), "folder"),
     ]
     if value is not None:  # the default
         calls += [
+            (ocr_panoptic.train, "config"),
             (lambda value: ocr_panoptic.load(tmp_path, value), "weights"),
             (lambda value: ocr_panoptic.train(OCR_CONFIG, output=value), "output"),
         ]

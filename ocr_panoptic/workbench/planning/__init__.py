@@ -1,0 +1,1 @@
+"""Plan a training from the facts of its data."""

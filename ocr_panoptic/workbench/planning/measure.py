@@ -1,0 +1,72 @@
+"""Measure what a training costs on this machine: seconds of a step and of an evaluation."""
+
+import statistics
+import time
+from collections.abc import Sequence
+from itertools import islice
+from typing import NamedTuple
+
+import torch
+from detectron2.config import CfgNode
+from detectron2.utils.events import EventStorage
+
+from ocr_panoptic.data.data_file import DataFile
+from ocr_panoptic.data.test_loader import build_test_loader
+from ocr_panoptic.data.training_stream import build_training_stream
+from ocr_panoptic.engine.optimizer import build_optimizer
+from ocr_panoptic.engine.step import AccumulatingTrainer, build_clipping
+from ocr_panoptic.modeling.build import build_model
+from ocr_panoptic.predict.complete import complete_config
+from ocr_panoptic.predict.task import task_of
+
+WARM, STEPS, IMAGES = 2, 6, 5  # steps before the measured ones, measured steps, predicted images
+# An untrained network finds few objects, so a trained one predicts more slowly.
+SLOWER = 1.5
+
+
+class Costs(NamedTuple):
+    """Seconds of a training step, and of an evaluation on all images."""
+
+    step: float
+    evaluation: float
+
+
+def measured_costs(cfg: CfgNode, files: Sequence[DataFile]) -> Costs:
+    """Return the costs of a training with this config, measured from random weights."""
+    complete_config(cfg, training=True, needs_data=True, files=files)
+    solver, mapper = cfg.SOLVER, task_of(cfg).mapper
+    model = build_model(cfg)
+    optimizer = build_optimizer(cfg, model)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0  # random weights could diverge
+    trainer = AccumulatingTrainer(
+        model,
+        build_training_stream(cfg, mapper(cfg, True), cfg.MODEL.DEVICE),
+        optimizer,
+        steps=solver.ACCUMULATION_STEPS,
+        amp=solver.AMP.ENABLED,
+        precision=solver.AMP.PRECISION,
+        gather_period=WARM + STEPS + 1,
+        clip=build_clipping(cfg, optimizer),
+    )
+    model.train()
+    with EventStorage() as storage:
+        seconds = []
+        for storage.iter in range(WARM + STEPS):
+            start = time.perf_counter()
+            trainer.iter = storage.iter
+            trainer.run_step()
+            if cfg.MODEL.DEVICE.startswith("cuda"):
+                torch.cuda.synchronize()
+            seconds.append(time.perf_counter() - start)
+    evaluation = 0.0
+    model.eval()
+    for name in cfg.DATASETS.TEST:
+        loader = build_test_loader(cfg, name, mapper(cfg, False))
+        with torch.inference_mode():
+            batches = islice(loader, IMAGES)
+            next(batches)  # starts the loader's processes
+            start = time.perf_counter()
+            number = sum(len(model(batch)) for batch in batches) or 1
+        evaluation += SLOWER * (time.perf_counter() - start) / number * len(loader)
+    return Costs(statistics.fmean(seconds[WARM:]), evaluation)

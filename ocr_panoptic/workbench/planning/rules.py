@@ -1,0 +1,201 @@
+"""
+The rules of a plan: each turns facts of the data and of the machine into values of config keys.
+
+docs/planning.md has a sentence about each rule, with its measured effect or its reason. A rule is a
+function of the :class:`Situation` that yields decisions; :data:`RULES` lists the rules in order.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from .fingerprint import Fingerprint
+
+CPU_BASES = {
+    "panoptic": "Custom-PanopticSegmentation/panoptic_fpn_ocr_Lite0",
+    "semantic": "Custom-SemanticSegmentation/plain_Lite0",
+}
+GPU_PANOPTIC = "Custom-PanopticSegmentation/panoptic_fpn_ocr_R_50"
+# Least memory of a GPU in GiB -> config, for 4 crops of 512 pixels in mixed precision.
+GPU_SEMANTIC = {
+    10: "Custom-SemanticSegmentation/ocr_HRNet_W48_s4",
+    6: "Custom-SemanticSegmentation/ocr_HRNet_W18_s4",
+    0: "Custom-SemanticSegmentation/ocr_HRNet_W18_small_s4",
+}
+SMALL = 10  # pixels of an object's side below which a larger image pays
+WANTED = 13  # pixels of the median object's side that an enlarged image gives
+THIN = 4  # pixels of a class's width below which it disappears at a stride of 8
+LARGEST = 2048  # longest side of an image that is predicted as a whole
+TILE = 768  # pixels from tile to tile
+FEW = 100  # detections that every model allows
+
+
+class Decision(NamedTuple):
+    """A config key's value, and why the data or the machine ask for it."""
+
+    key: str
+    value: Any
+    because: str
+
+
+@dataclass(frozen=True)
+class Machine:
+    """
+    The facts of a machine on which a plan depends.
+
+    Attributes:
+        device: "cpu" or "cuda".
+        memory: memory of the GPU in GiB; 0 without a GPU.
+        is_mixed: whether mixed precision is faster: on GPUs, and on CPUs that compute bfloat16.
+    """
+
+    device: str
+    memory: float
+    is_mixed: bool
+
+
+@dataclass(frozen=True)
+class Situation:
+    """
+    What a rule sees.
+
+    Attributes:
+        base: values of the config that is adapted, by key.
+        given: keys whose values the user has decided.
+    """
+
+    data: Fingerprint
+    machine: Machine
+    base: Mapping[str, Any]
+    given: Collection[str] = ()
+
+    @property
+    def size(self) -> int:
+        """The shorter side that the adapted config gives to training images; at most the data's."""
+        sizes = self.base["INPUT.MIN_SIZE_TRAIN"]
+        return int(sizes[len(sizes) // 2]) or self.data.short[1]
+
+    @property
+    def is_panoptic(self) -> bool:
+        return self.data.kind == "panoptic"
+
+
+Rule = Callable[[Situation], Iterator[Decision]]
+
+
+def base_config(data: Fingerprint, machine: Machine) -> tuple[str, str]:
+    """Return the name of the config that a plan adapts, and why."""
+    if machine.device == "cpu":
+        return CPU_BASES[data.kind], f"{data.kind} data, a machine without a GPU"
+    memory = f"{data.kind} data, a GPU with {machine.memory:.0f} GiB"
+    if data.kind == "panoptic":
+        return GPU_PANOPTIC, memory
+    return next(name for least, name in GPU_SEMANTIC.items() if machine.memory >= least), memory
+
+
+def channels(it: Situation) -> Iterator[Decision]:
+    """Normalise images that are not colour photos by their own mean and deviation."""
+    number = it.data.channels
+    if number != 3:
+        because = f"the images have {number} channel{'s' * (number > 1)}"
+        yield Decision("INPUT.CHANNELS", number, because)
+        mean, std = [*it.data.mean], [*it.data.std]
+        if it.base["INPUT.FORMAT"] == "BGR":
+            mean[:3], std[:3] = mean[2::-1], std[2::-1]
+        yield Decision("MODEL.PIXEL_MEAN", mean, "mean of the training images")
+        yield Decision("MODEL.PIXEL_STD", std, "standard deviation of the training images")
+        if number == 1 and it.base.get("INPUT.BRIGHTNESS_SHIFT"):
+            yield Decision("INPUT.BRIGHTNESS_SHIFT", 0, "grey images have no colours to shift")
+
+
+def precision(it: Situation) -> Iterator[Decision]:
+    """Train in mixed precision where it is faster."""
+    if it.machine.is_mixed:
+        place = "GPU" if it.machine.device != "cpu" else "CPU computes bfloat16: it"
+        yield Decision("SOLVER.AMP.ENABLED", True, f"this {place} takes less time for a step")
+
+
+def image_size(it: Situation) -> Iterator[Decision]:
+    """Enlarge images whose objects or thin classes would have too few pixels, and crop them."""
+    size, longest = it.size, it.base["INPUT.MAX_SIZE_TRAIN"]
+    wanted, because = enlarged(it)
+    if wanted == size and size * it.data.aspect <= longest:
+        return
+    if wanted == size:
+        because = f"an image is {it.data.aspect:.0f} times as long as wide"
+    yield Decision("INPUT.MIN_SIZE_TRAIN", [wanted], because)
+    yield Decision("INPUT.MIN_SIZE_TEST", wanted, "as in training")
+    for key in ("INPUT.MAX_SIZE_TRAIN", "INPUT.MAX_SIZE_TEST"):
+        if wanted * it.data.aspect > it.base[key]:
+            yield Decision(key, math.ceil(wanted * it.data.aspect), "keeps the size of long images")
+    if it.is_panoptic:  # the other configs have crops
+        because = f"a step costs as much as with images of {size}"
+        yield Decision("INPUT.CROP.ENABLED", True, because)
+        yield Decision("INPUT.CROP.AFTER_RESIZE", True, because)
+        yield Decision("INPUT.CROP.TYPE", "absolute", because)
+        yield Decision("INPUT.CROP.SIZE", [size, size], because)
+
+
+def enlarged(it: Situation) -> tuple[int, str]:
+    """Return the shorter side that the images need, at most their own, and why."""
+    size, native = it.size, it.data.short[1]
+    if "INPUT.MIN_SIZE_TRAIN" in it.given:
+        return size, ""
+    if it.is_panoptic and it.data.sides:
+        median = it.data.sides[2]
+        wanted = size if median * size >= SMALL else math.ceil(WANTED / median / 32) * 32
+        because = f"at {size} the median object has a side of {median * size:.1f} pixels"
+    else:
+        thin = it.data.thinnest()
+        width = (thin.width or 0) * size if thin else THIN
+        wanted = 2 * size if width < THIN else size
+        because = f"at {size}, {thin.name if thin else ''} is {width:.1f} pixels wide"
+    return max(size, min(wanted, native)), because
+
+
+def levels(it: Situation) -> Iterator[Decision]:
+    """Read the features of stride 4, too, where the network of the CPU config has them."""
+    key = "MODEL.SEM_SEG_HEAD.IN_FEATURES"
+    if not it.is_panoptic and it.base["MODEL.TIMM.NAME"] == "tf_efficientnet_lite0":
+        yield Decision(key, ["blocks.1", *it.base[key]], "stride 4 shows thin classes")
+
+
+def objects(it: Situation) -> Iterator[Decision]:
+    """Learn and find as many objects as an image has."""
+    if not it.is_panoptic:
+        return
+    _, many, most = it.data.objects
+    if it.base["MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE"] < 256 and many > 16:
+        because = f"an image has up to {many} objects (95 % of the images)"
+        yield Decision("MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE", 256, because)
+        yield Decision("MODEL.RPN.POST_NMS_TOPK_TRAIN", 1000, because)
+    if most > FEW * 0.8:
+        found = min(1000, math.ceil(most * 1.2 / 50) * 50)
+        because = f"an image has up to {most} objects"
+        yield Decision("TEST.DETECTIONS_PER_IMAGE", found, because)
+        if it.base["MODEL.RPN.POST_NMS_TOPK_TEST"] < 2 * found:
+            yield Decision("MODEL.RPN.POST_NMS_TOPK_TEST", min(2000, 2 * found), because)
+
+
+def directions(it: Situation) -> Iterator[Decision]:
+    """Turn and flip images without an upper side."""
+    if not it.data.has_top:
+        because = "no class has its own rows, so the images have no upper side"
+        yield Decision("INPUT.RANDOM_FLIP", "both", because)
+        yield Decision("INPUT.RANDOM_ROTATE_90", True, because)
+
+
+def tiles(it: Situation) -> Iterator[Decision]:
+    """Predict large images in tiles, which overlap by the side of a large object."""
+    size, _ = enlarged(it)
+    if size * it.data.aspect <= LARGEST:
+        return
+    large = it.data.sides[-1] * size if it.data.sides else 0
+    overlap = math.ceil(max(TILE / 4, large) / 32) * 32
+    because = f"an image has up to {size * it.data.aspect:,.0f} pixels in length"
+    yield Decision("TEST.SLIDING_WINDOW.SIZE", [TILE + overlap] * 2, because)
+    yield Decision("TEST.SLIDING_WINDOW.STRIDE", [TILE] * 2, f"tiles overlap by {overlap} pixels")
+
+
+RULES: tuple[Rule, ...] = (channels, precision, image_size, levels, objects, directions, tiles)
