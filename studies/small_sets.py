@@ -14,7 +14,6 @@ thing class "nucleus"; in nuclei_half, half of the nuclei in each training photo
 import argparse
 import json
 import os
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -102,23 +101,30 @@ def make_nuclei(source: Path, target: Path) -> None:
 
 
 def make_half_void(source: Path, target: Path) -> None:
-    """Write the panoptic data set nuclei_half: in training photos, a random half of the nuclei."""
+    """
+    Write the panoptic data sets nuclei_half_train and nuclei_half_val.
+
+    In nuclei_half_train a random half of the nuclei in each photo is void; nuclei_half_val has
+    every third of the val photos as they are.
+    """
     random = np.random.default_rng(0)
-    shutil.copytree(source / "val" / "panoptic", target / "val" / "panoptic", dirs_exist_ok=True)
-    shutil.copy(source / "val" / "panoptic.json", target / "val")
-    content = json.loads((source / "train" / "panoptic.json").read_text(encoding="utf-8"))
-    things = {c["id"] for c in content["categories"] if c["isthing"]}
-    for annotation in content["annotations"]:
-        segments = annotation["segments_info"]
-        nuclei = [s["id"] for s in segments if s["category_id"] in things]
-        void = random.permutation(nuclei)[: len(nuclei) // 2]
-        annotation["segments_info"] = [s for s in segments if s["id"] not in void]
-        ids = read_panoptic_png(source / "train" / "panoptic" / annotation["file_name"])
-        ids[np.isin(ids, void)] = 0
-        write_panoptic_png(target / "train" / "panoptic" / annotation["file_name"], ids)
-    (target / "train" / "panoptic.json").write_text(json.dumps(content), encoding="utf-8")
     splits = ""
     for split in ("train", "val"):
+        content = json.loads((source / split / "panoptic.json").read_text(encoding="utf-8"))
+        things = {c["id"] for c in content["categories"] if c["isthing"]}
+        if split == "val":
+            content["images"] = content["images"][::3]
+        kept = {image["id"] for image in content["images"]}
+        content["annotations"] = [a for a in content["annotations"] if a["image_id"] in kept]
+        for annotation in content["annotations"]:
+            segments = annotation["segments_info"]
+            nuclei = [s["id"] for s in segments if s["category_id"] in things]
+            void = random.permutation(nuclei)[: len(nuclei) // 2] if split == "train" else []
+            annotation["segments_info"] = [s for s in segments if s["id"] not in void]
+            ids = read_panoptic_png(source / split / "panoptic" / annotation["file_name"])
+            ids[np.isin(ids, void)] = 0
+            write_panoptic_png(target / split / "panoptic" / annotation["file_name"], ids)
+        (target / split / "panoptic.json").write_text(json.dumps(content), encoding="utf-8")
         link = target / split / "images"
         link.unlink(missing_ok=True)
         link.symlink_to((source / split / "images").resolve())
