@@ -141,7 +141,7 @@ SMALL = '"INPUT.MIN_SIZE_TRAIN": (64,), "INPUT.MIN_SIZE_TEST": 64,'
 
 @pytest.mark.slow
 def test_blocks_of_python(trained, tmp_path, monkeypatch, capsys):
-    """They run in the folder that docs/python.md describes, except for the block about Ray."""
+    """They run in the folder that docs/python.md describes."""
     trained(*SEGMENTS)
     folder = tmp_path / "city"
     generate_scenes(folder, num_train=8, num_val=4, size=64, seed=1)  # city.yaml, too
@@ -153,10 +153,8 @@ def test_blocks_of_python(trained, tmp_path, monkeypatch, capsys):
     blocks = found(r"^```python\n((?:.*\n)*?)^```$", TEXTS["docs/python.md"])
     for block in blocks:
         small = block.replace('"SOLVER.MAX_ITER": 2,', f'{SMALL} "SOLVER.MAX_ITER": 2,')
-        code = compile(small, "docs/python.md", "exec")
-        if "import ray" not in block:
-            exec(code, names)
-    assert len(blocks) == 5
+        exec(compile(small, "docs/python.md", "exec"), names)
+    assert len(blocks) == 4
     predicted = {path.name: path for path in (folder / "predicted").iterdir()}
     assert predicted.keys() == {"labels", "confidence", "panoptic", "overlays", "coco"}
     assert len([*predicted["coco"].iterdir()]) == 4
