@@ -1,9 +1,9 @@
 """
-Write the tables of docs/when_ocr_pays.md, the ledger of comparisons of OCR with other heads.
+Write the tables of studies/docs/ledger.md, the comparisons of OCR with other heads.
 
     python -m studies.ledger
 
-The published numbers are from docs/when_ocr_pays.yaml. The numbers of this project are computed
+The published numbers are from studies/ledger.yaml. The numbers of this project are computed
 from the records in studies/results that the file names.
 """
 
@@ -23,7 +23,7 @@ from ocr_panoptic.workbench.comparing.compare import markdown
 from ocr_panoptic.workbench.comparing.intervals import Interval, gain_text
 
 ROOT = Path(__file__).resolve().parents[1]
-DATA, PAGE = ROOT / "docs/when_ocr_pays.yaml", ROOT / "docs/when_ocr_pays.md"
+DATA, PAGE = ROOT / "studies/ledger.yaml", ROOT / "studies/docs/ledger.md"
 RESULTS = ROOT / "studies/results"
 HEADS = ("OCR", "plain", "PPM")
 
