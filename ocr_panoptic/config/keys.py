@@ -140,7 +140,8 @@ SECTIONS: dict[str, list[Key]] = {
     Key("INPUT.IGNORE_VOID", False, [PANOPTIC, IGNORING], ANY,
         "In training, an anchor or a proposal is neither positive nor negative if void and crowds "
         "fill more than half of it. For Detectron2 it is background, as in COCO's configs; the "
-        "configs for own data set True. Without void and crowds, results are equal."),
+        "configs for own data set True. Without void and crowds, results are equal. If the data "
+        "have no stuff, void stays background."),
     Key("INPUT.CROP.AFTER_RESIZE", False, [PANOPTIC, when("INPUT.CROP.ENABLED", True)], ANY,
         "Crop after the image is resized to MIN_SIZE_TRAIN, so that all crops have the same size. "
         "Detectron2 crops before resizing. The other architectures always crop afterwards."),

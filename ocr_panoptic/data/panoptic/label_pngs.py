@@ -44,7 +44,6 @@ class SemanticPng:
         label_map: Mapping[int, int] | None = None,
     ):
         path = record["sem_seg_file_name"]
-        self._ignore_value = ignore_value
         self.picture = read_labels(path, label_map, kind="semantic PNG")
         check_label_size(self.picture.shape, record, path)
         known = {*range(num_classes), ignore_value}
@@ -63,10 +62,6 @@ class SemanticPng:
     def labels(self, labels: np.ndarray) -> np.ndarray:
         """Return semantic labels, unsigned integers [H, W]."""
         return labels
-
-    def ignored(self, labels: np.ndarray) -> np.ndarray:
-        """Return which pixels are void, bool [H, W]; crowds are not in the PNG."""
-        return labels == self._ignore_value
 
 
 class PanopticPng:
@@ -105,10 +100,10 @@ class PanopticPng:
         table = np.array([label_of[number] for number in self._runs.ids.tolist()], np.uint8)
         return look_up(table, places)
 
-    def ignored(self, places: np.ndarray) -> np.ndarray:
-        """Return which pixels are void or belong to crowds of things, bool [H, W]."""
-        crowds = {s["id"] for s in self._segments if s["isthing"] and s.get("iscrowd")}
-        return np.isin(self._runs.ids, [0, *crowds])[places]
+    def crowds(self, places: np.ndarray) -> np.ndarray:
+        """Return which pixels belong to crowds of things, bool [H, W]."""
+        crowds = [s["id"] for s in self._segments if s["isthing"] and s.get("iscrowd")]
+        return np.isin(self._runs.ids, crowds)[places]
 
     def instances(
         self,

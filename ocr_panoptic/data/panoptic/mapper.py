@@ -110,13 +110,16 @@ class PanopticDatasetMapper(DatasetMapper):
             record["annotations"] = _copies(annotations)
             self._transform_annotations(record, transforms, size)
         if truth and self.ignore_void:
-            ignored = truth.ignored(decoded)
+            # Without stuff, void is the only background.
+            has_background = self.num_sem_seg_classes > 1
+            ignored = (record["sem_seg"] == self.ignore_value) & has_background
+            if isinstance(truth, PanopticPng):
+                ignored |= torch.from_numpy(truth.crowds(decoded))
             crowds = [a for a in annotations if a.get("iscrowd") and "segmentation" in a]
             if crowds:
-                ignored = ignored | _union(crowds, transforms, size)
+                ignored |= _union(crowds, transforms, size)
             if ignored.any():
-                instances = PartlyLabelled(record["instances"], torch.from_numpy(ignored))
-                record["instances"] = instances
+                record["instances"] = PartlyLabelled(record["instances"], ignored)
         return record
 
     def _truth(self, record: dict) -> SemanticPng | PanopticPng | None:
@@ -126,14 +129,14 @@ class PanopticDatasetMapper(DatasetMapper):
         return PanopticPng(record) if "pan_seg_file_name" in record else None
 
 
-def _union(annotations: list[dict], transforms: T.TransformList, size: tuple) -> np.ndarray:
+def _union(annotations: list[dict], transforms: T.TransformList, size: tuple) -> torch.Tensor:
     """Return which pixels of the augmented image belong to any of the objects, bool [H, W]."""
     moved = [
         utils.transform_instance_annotations(annotation, transforms, size)
         for annotation in _copies(annotations)
     ]
-    masks = utils.annotations_to_instances(moved, size, mask_format="bitmask").gt_masks
-    return masks.tensor.any(dim=0).numpy()
+    instances = utils.annotations_to_instances(moved, size, mask_format="bitmask")
+    return instances.gt_masks.tensor.any(dim=0)
 
 
 def _copies(annotations: list[dict]) -> list[dict]:

@@ -243,6 +243,12 @@ def test_void_and_crowds_are_ignored(cfg, panoptic_record, polygons):
     assert is_crowd.any() and (first["sem_seg"][is_crowd] == 0).all()
     assert sent.ignored[first["sem_seg"] == 255].all()
     assert len(sent) == len(second["instances"]) == 2 and not sent.ignored.all()
+    cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES = 1  # no stuff: void is background
+    things = [s for s in panoptic_record["segments_info"] if s["isthing"]]
+    ids = read_panoptic_png(panoptic_record["pan_seg_file_name"])
+    write_panoptic_png(panoptic_record["pan_seg_file_name"], np.where(ids >= 1000, 0, ids))
+    found = mapped(PanopticDatasetMapper, cfg, True, describe(panoptic_record, things))
+    assert torch.equal(found["instances"].ignored, is_crowd)
     write_panoptic_png(panoptic_record["pan_seg_file_name"], np.full((60, 90), 300))
     whole = describe(panoptic_record, panoptic_record["segments_info"][:1])
     assert type(mapped(PanopticDatasetMapper, cfg, True, whole)["instances"]) is Instances
