@@ -2,8 +2,8 @@
 Check data files, or a training run before it starts.
 
 With data files, print a summary of the images and classes. With --config-file, print the run's
-data and epochs, and the checkpoint that --resume would find. No GPU is needed. The exit status is 1
-if the data are faulty or the run would fail.
+data and epochs, the checkpoint that --resume would find, and where the config contradicts the data.
+No GPU is needed. The exit status is 1 if the data are faulty or the run would fail.
 
     ocr-panoptic check FILE ...
     ocr-panoptic check --config-file CONFIG [--data FILE ...] [--num-gpus N] [--resume]
@@ -51,6 +51,8 @@ def _checked(options: RunOptions) -> "DataSummary | RunCheck":
     from ocr_panoptic.data.places import cache_folder
     from ocr_panoptic.predict.complete import complete_config
     from ocr_panoptic.workbench.checking.run_check import check_run
+    from ocr_panoptic.workbench.planning.contradictions import contradictions
+    from ocr_panoptic.workbench.planning.fingerprint import fingerprint
 
     files = read_data_files(options.data)
     overrides = {**data_options(files), **overrides_of(options.opts)}
@@ -60,7 +62,11 @@ def _checked(options: RunOptions) -> "DataSummary | RunCheck":
     with faults_listed(cache_folder() / "faults.txt"):
         complete_config(cfg, training=True, files=files)
     processes, resume = options.processes(), options.resume
-    return check_run(cfg, processes=processes, resume=resume, overwrite=options.overwrite)
+    found = check_run(cfg, processes=processes, resume=resume, overwrite=options.overwrite)
+    files = files or read_data_files(cfg.DATASETS.FILES)
+    if files and not found.faults:
+        found.warnings += contradictions(cfg, fingerprint(files))
+    return found
 
 
 def check(

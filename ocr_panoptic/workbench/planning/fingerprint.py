@@ -33,7 +33,7 @@ SAMPLE = 300  # largest number of images that are read
 PIXELS = 2**22  # larger label maps are thinned to about this number of pixels
 # Classes lie in other rows than by chance if a class's mean row differs from the middle by this
 # share of the height, and by this many standard errors.
-ROWS, ERRORS = 0.03, 4.0
+ROWS, ERRORS = 0.02, 4.0
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ocr_panoptic.data.published.tables import CITYSCAPES_CLASSES
+
 from .fingerprint import Fingerprint
 
 CPU_BASES = {
@@ -19,16 +21,18 @@ CPU_BASES = {
 GPU_PANOPTIC = "Custom-PanopticSegmentation/panoptic_fpn_ocr_R_50"
 # Least memory of a GPU in GiB -> config, for 4 crops of 512 pixels in mixed precision.
 GPU_SEMANTIC = {
-    10: "Custom-SemanticSegmentation/ocr_HRNet_W48_s4",
-    6: "Custom-SemanticSegmentation/ocr_HRNet_W18_s4",
+    8: "Custom-SemanticSegmentation/ocr_HRNet_W48_s4",
+    4: "Custom-SemanticSegmentation/ocr_HRNet_W18_s4",
     0: "Custom-SemanticSegmentation/ocr_HRNet_W18_small_s4",
 }
 SMALL = 10  # pixels of an object's side below which a larger image pays
 WANTED = 13  # pixels of the median object's side that an enlarged image gives
-THIN = 4  # pixels of a class's width below which it disappears at a stride of 8
+# Width of a class in pixels below which a larger image pays, with an upper side and without.
+THIN, THIN_ANYWHERE = 6, 16
 LARGEST = 2048  # longest side of an image that is predicted as a whole
 TILE = 768  # pixels from tile to tile
 FEW = 100  # detections that every model allows
+REGIONS = 256  # largest number of regions for the box and mask heads
 
 
 class Decision(NamedTuple):
@@ -116,6 +120,24 @@ def precision(it: Situation) -> Iterator[Decision]:
         yield Decision("SOLVER.AMP.ENABLED", True, f"this {place} takes less time for a step")
 
 
+def memory(it: Situation) -> Iterator[Decision]:
+    """Compute a batch in parts on a GPU that cannot hold it: 1.6 GiB an image (docs/memory.md)."""
+    if it.is_panoptic and 0 < it.machine.memory < 8:
+        parts = 2 if it.machine.memory >= 4 else 4
+        because = f"the GPU has {it.machine.memory:.0f} GiB"
+        yield Decision("SOLVER.ACCUMULATION_STEPS", parts, because)
+
+
+def start(it: Situation) -> Iterator[Decision]:
+    """Start from weights that know the classes' names, whose classifiers then begin trained."""
+    weights = it.base["MODEL.WEIGHTS"]
+    known = {name for _, name, *_ in CITYSCAPES_CLASSES} & {c.name for c in it.data.classes}
+    if weights.endswith("512x512_160k_ade20k") and 2 * len(known) >= len(it.data.classes):
+        because = f"Cityscapes has {len(known)} of the {len(it.data.classes)} classes"
+        better = weights.replace("512x512_160k_ade20k", "512x1024_160k_cityscapes")
+        yield Decision("MODEL.WEIGHTS", better, because)
+
+
 def image_size(it: Situation) -> Iterator[Decision]:
     """Enlarge images whose objects or thin classes would have too few pixels, and crop them."""
     size, longest = it.size, it.base["INPUT.MAX_SIZE_TRAIN"]
@@ -139,7 +161,7 @@ def image_size(it: Situation) -> Iterator[Decision]:
 
 def enlarged(it: Situation) -> tuple[int, str]:
     """Return the shorter side that the images need, at most their own, and why."""
-    size, native = it.size, it.data.short[1]
+    size = it.size
     if "INPUT.MIN_SIZE_TRAIN" in it.given:
         return size, ""
     if it.is_panoptic and it.data.sides:
@@ -147,11 +169,13 @@ def enlarged(it: Situation) -> tuple[int, str]:
         wanted = size if median * size >= SMALL else math.ceil(WANTED / median / 32) * 32
         because = f"at {size} the median object has a side of {median * size:.1f} pixels"
     else:
-        thin = it.data.thinnest()
-        width = (thin.width or 0) * size if thin else THIN
-        wanted = 2 * size if width < THIN else size
-        because = f"at {size}, {thin.name if thin else ''} is {width:.1f} pixels wide"
-    return max(size, min(wanted, native)), because
+        widths = sorted(c.width * size for c in it.data.classes if c.width is not None)
+        # Where classes have their rows, a crop must show most of the image.
+        thin, factor = (THIN, 1.5) if it.data.has_top else (THIN_ANYWHERE, 2.0)
+        quarter = widths[len(widths) // 4 - (len(widths) % 4 == 0)] if widths else thin
+        wanted = size if quarter >= thin else int(size * factor)
+        because = f"at {size}, a quarter of the classes is at most {quarter:.1f} pixels wide"
+    return max(size, min(wanted, it.data.short[1])), because
 
 
 def levels(it: Situation) -> Iterator[Decision]:
@@ -166,16 +190,19 @@ def objects(it: Situation) -> Iterator[Decision]:
     if not it.is_panoptic:
         return
     _, many, most = it.data.objects
-    if it.base["MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE"] < 256 and many > 16:
-        because = f"an image has up to {many} objects (95 % of the images)"
-        yield Decision("MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE", 256, because)
-        yield Decision("MODEL.RPN.POST_NMS_TOPK_TRAIN", 1000, because)
-    if most > FEW * 0.8:
-        found = min(1000, math.ceil(most * 1.2 / 50) * 50)
-        because = f"an image has up to {most} objects"
+    # A quarter of the regions shows objects.
+    regions = min(REGIONS, 2 ** math.ceil(math.log2(max(1, 4 * many))))
+    if regions > it.base["MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE"]:
+        because = f"one image in 20 has {many} objects or more"
+        yield Decision("MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE", regions, because)
+        if it.base["MODEL.RPN.POST_NMS_TOPK_TRAIN"] < 4 * regions:
+            yield Decision("MODEL.RPN.POST_NMS_TOPK_TRAIN", min(1000, 4 * regions), because)
+    found = max(FEW, min(1000, math.ceil(most * 1.2 / 50) * 50))
+    because = f"an image has up to {most} objects"
+    if found > FEW:
         yield Decision("TEST.DETECTIONS_PER_IMAGE", found, because)
-        if it.base["MODEL.RPN.POST_NMS_TOPK_TEST"] < 2 * found:
-            yield Decision("MODEL.RPN.POST_NMS_TOPK_TEST", min(2000, 2 * found), because)
+    if it.base["MODEL.RPN.POST_NMS_TOPK_TEST"] < 2 * found:
+        yield Decision("MODEL.RPN.POST_NMS_TOPK_TEST", 2 * found, because)
 
 
 def directions(it: Situation) -> Iterator[Decision]:
@@ -198,4 +225,6 @@ def tiles(it: Situation) -> Iterator[Decision]:
     yield Decision("TEST.SLIDING_WINDOW.STRIDE", [TILE] * 2, f"tiles overlap by {overlap} pixels")
 
 
-RULES: tuple[Rule, ...] = (channels, precision, image_size, levels, objects, directions, tiles)
+RULES: tuple[Rule, ...] = (
+    *(channels, precision, memory, start, image_size, tiles, levels, objects, directions),
+)

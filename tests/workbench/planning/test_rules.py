@@ -1,0 +1,160 @@
+"""Each rule decides as docs/planning.md says, and leaves the config alone where it must not."""
+
+from dataclasses import replace
+
+import pytest
+
+from ocr_panoptic.checkpoint.published_models import find_published
+from ocr_panoptic.config.files import load_config, values_by_key
+from ocr_panoptic.workbench.planning import rules
+from ocr_panoptic.workbench.planning.contradictions import contradictions
+from ocr_panoptic.workbench.planning.fingerprint import ClassFacts, Fingerprint
+from ocr_panoptic.workbench.planning.rules import Machine, Situation, base_config
+
+CPU, GPU = Machine("cpu", 0.0, is_mixed=False), Machine("cuda", 24.0, is_mixed=True)
+CLASS = ClassFacts("leaf", "stuff", images=1.0, pixels=0.5, width=0.2)
+FEW = Fingerprint(
+    name="few",
+    files=("few.yaml",),
+    kind="panoptic",
+    channels=3,
+    train=100,
+    val=20,
+    short=(400, 400, 400),
+    aspect=1.5,
+    classes=(CLASS, replace(CLASS, name="tree", kind="thing")),
+    void=0.0,
+    crowds=0.0,
+    objects=(3, 10, 16),
+    sides=(0.1, 0.15, 0.2, 0.25, 0.3),
+    has_top=True,
+    mean=(10.0, 20.0, 30.0),
+    std=(1.0, 2.0, 3.0),
+    light=0.1,
+)
+SEMANTIC = replace(FEW, kind="semantic", objects=(0, 0, 0), sides=())
+
+
+def decided(rule, data, machine=CPU, given=()) -> dict:
+    cfg = load_config(base_config(data, machine)[0])
+    situation = Situation(data, machine, values_by_key(cfg), given)
+    return {decision.key: decision.value for decision in rule(situation)}
+
+
+@pytest.mark.parametrize("rule", rules.RULES)
+def test_usual_data_keep_the_config(rule):
+    assert not decided(rule, FEW)
+
+
+def test_the_config_suits_the_machine():
+    assert base_config(FEW, CPU)[0].endswith("panoptic_fpn_ocr_Lite0")
+    assert base_config(FEW, GPU)[0].endswith("panoptic_fpn_ocr_R_50")
+    names = [base_config(SEMANTIC, Machine("cuda", m, True))[0] for m in (24, 6, 3)]
+    ends = "ocr_HRNet_W48_s4", "ocr_HRNet_W18_s4", "ocr_HRNet_W18_small_s4"
+    assert [name.partition("/")[2] for name in names] == [*ends]
+    assert decided(rules.precision, FEW, GPU) == {"SOLVER.AMP.ENABLED": True}
+    parts = [decided(rules.memory, FEW, Machine("cuda", m, True)) for m in (24, 6, 3)]
+    assert parts == [{}, *({"SOLVER.ACCUMULATION_STEPS": n} for n in (2, 4))]
+
+
+def test_the_start_knows_the_names():
+    street = tuple(replace(CLASS, name=name) for name in ("road", "sky", "car", "dog"))
+    weights = decided(rules.start, replace(SEMANTIC, classes=street), GPU)["MODEL.WEIGHTS"]
+    assert find_published(weights.removeprefix("ocr://")).data.title == "Cityscapes"
+    assert not decided(rules.start, replace(SEMANTIC, classes=(*street[:1], CLASS, CLASS)), GPU)
+    assert not decided(rules.start, replace(SEMANTIC, classes=street), CPU)
+
+
+def test_channels():
+    grey = replace(SEMANTIC, channels=1, mean=(300.0,), std=(40.0,))
+    assert decided(rules.channels, grey) == {
+        "INPUT.CHANNELS": 1,
+        "MODEL.PIXEL_MEAN": [300.0],
+        "MODEL.PIXEL_STD": [40.0],
+        "INPUT.BRIGHTNESS_SHIFT": 0,
+    }
+    deep = replace(FEW, channels=4, mean=(1.0, 2.0, 3.0, 4.0), std=(5.0, 6.0, 7.0, 8.0))
+    assert decided(rules.channels, deep)["MODEL.PIXEL_MEAN"] == [1, 2, 3, 4]  # RGB
+    assert decided(rules.channels, deep, GPU)["MODEL.PIXEL_STD"] == [7, 6, 5, 8]  # BGR
+
+
+def test_small_objects_enlarge_the_images():
+    """Objects of 0.02 x 256 = 5 pixels; 13 pixels need a shorter side of 650, rounded up to 672."""
+    small = replace(FEW, sides=(0.01, 0.015, 0.02, 0.025, 0.03), short=(500, 900, 1000))
+    found = decided(rules.image_size, small)
+    assert found["INPUT.MIN_SIZE_TRAIN"] == [672] and found["INPUT.MIN_SIZE_TEST"] == 672
+    assert found["INPUT.CROP.SIZE"] == [256, 256] and found["INPUT.CROP.AFTER_RESIZE"]
+    assert "INPUT.MAX_SIZE_TEST" not in found  # 672 x 1.5 < 1333
+    native = decided(rules.image_size, replace(small, short=(400, 400, 400)))
+    assert native["INPUT.MIN_SIZE_TEST"] == 400  # more pixels than the image's show no more
+    assert not decided(rules.image_size, small, given=["INPUT.MIN_SIZE_TRAIN"])
+    assert not decided(rules.image_size, replace(small, sides=(0.02, 0.03, 0.04, 0.05, 0.06)))
+
+
+def test_long_images_keep_their_size():
+    found = decided(rules.image_size, replace(FEW, aspect=10.0))
+    assert found["INPUT.MAX_SIZE_TRAIN"] == found["INPUT.MAX_SIZE_TEST"] == 2560
+    assert found["INPUT.MIN_SIZE_TEST"] == 256 and found["INPUT.CROP.SIZE"] == [256, 256]
+
+
+def test_large_images_are_predicted_in_tiles():
+    """Tiles of 768 pixels and an overlap of a large object's side, 0.3 x 256 = 77, but 192."""
+    found = decided(rules.tiles, replace(FEW, aspect=10.0))
+    assert found["TEST.SLIDING_WINDOW.SIZE"] == [960, 960]
+    assert found["TEST.SLIDING_WINDOW.STRIDE"] == [768, 768]
+    large = replace(FEW, aspect=10.0, sides=(0.1, 0.2, 0.3, 0.5, 1.0))
+    assert decided(rules.tiles, large)["TEST.SLIDING_WINDOW.SIZE"] == [1024, 1024]
+
+
+def test_thin_classes_enlarge_images_without_an_upper_side():
+    thin = replace(SEMANTIC, classes=(CLASS, replace(CLASS, width=0.03)), short=(900, 900, 900))
+    found = decided(rules.image_size, replace(thin, has_top=False))
+    assert found["INPUT.MIN_SIZE_TRAIN"] == [512] and "INPUT.CROP.SIZE" not in found
+    wide = replace(thin, has_top=False, classes=(CLASS,))
+    assert not decided(rules.image_size, wide)
+
+
+def test_objects_ask_for_regions_and_detections():
+    assert decided(rules.objects, replace(FEW, objects=(2, 16, 60))) == {}
+    crowded = decided(rules.objects, replace(FEW, objects=(26, 147, 375)))
+    assert crowded == {
+        "MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE": 256,
+        "MODEL.RPN.POST_NMS_TOPK_TRAIN": 1000,
+        "TEST.DETECTIONS_PER_IMAGE": 450,
+        "MODEL.RPN.POST_NMS_TOPK_TEST": 900,
+    }
+    some = decided(rules.objects, replace(FEW, objects=(9, 20, 30)))
+    assert some == {
+        "MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE": 128,
+        "MODEL.RPN.POST_NMS_TOPK_TRAIN": 512,
+    }
+    assert decided(rules.objects, replace(FEW, objects=(26, 147, 375)), GPU).keys() == {
+        "TEST.DETECTIONS_PER_IMAGE"
+    }
+    assert not decided(rules.objects, SEMANTIC)
+
+
+def test_images_without_an_upper_side_are_turned():
+    found = decided(rules.directions, replace(FEW, has_top=False))
+    assert found == {"INPUT.RANDOM_FLIP": "both", "INPUT.RANDOM_ROTATE_90": True}
+
+
+def test_the_small_network_reads_stride_4():
+    found = decided(rules.levels, SEMANTIC)
+    key = "MODEL.SEM_SEG_HEAD.IN_FEATURES"
+    assert found == {key: ["blocks.1", "blocks.2", "blocks.4", "blocks.5"]}
+    assert not decided(rules.levels, FEW) and not decided(rules.levels, SEMANTIC, GPU)
+
+
+def test_contradictions():
+    panoptic = load_config(base_config(FEW, CPU)[0])
+    assert not [*contradictions(panoptic, FEW)]
+    cells = replace(FEW, sides=(0.01, 0.03, 0.05, 0.06, 0.1), objects=(26, 147, 375))
+    anchor, regions = contradictions(panoptic, cells)
+    assert "at most 7.7 pixels (the median has 12.8), but the smallest anchor has 16" in anchor
+    assert "half of the images have 26 objects" in regions and "only 16 to the mask" in regions
+    semantic = load_config(base_config(SEMANTIC, CPU)[0])
+    assert not [*contradictions(semantic, SEMANTIC)]
+    semantic.INPUT.MIN_SIZE_TRAIN = (2000,)
+    (crop,) = contradictions(semantic, SEMANTIC)
+    assert "leaf, tree are wider than a crop of 224 pixels" in crop
