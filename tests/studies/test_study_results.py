@@ -5,7 +5,7 @@ import json
 import re
 import shlex
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 
@@ -66,7 +66,11 @@ def test_the_receptive_fields_equal_the_document():
 
 @pytest.fixture(scope="module")
 def differences() -> set[tuple[str, ...]]:
-    """Return mean and ends of all differences between systems of a study, without signs."""
+    """
+    Return mean and ends of all differences between systems of a study, without signs.
+
+    The numbers are texts with one and with two decimals.
+    """
     found = set()
     for file in RESULTS:
         places: dict[str, dict[str, dict]] = defaultdict(lambda: defaultdict(dict))
@@ -78,24 +82,34 @@ def differences() -> set[tuple[str, ...]]:
                 seeds = sorted({*one} & {*other})
                 for metric in one[seeds[0]] if len(seeds) > 1 else ():
                     if re.search("/(PQ|PQ_th|PQ_st|mIoU|pACC|IoU-.*)$", metric):
-                        values = [(one[s][metric], other[s].get(metric)) for s in seeds]
-                        if not any(None in pair for pair in values):
-                            gain = Interval.of([a - b for a, b in values])
+                        pairs = [(one[s][metric], other[s].get(metric)) for s in seeds]
+                        if not any(None in pair for pair in pairs):
+                            gain = Interval.of([a - b for a, b in pairs])
                             ends = (gain.mean, gain.mean - gain.half, gain.mean + gain.half)
-                            found.add(tuple(sorted(f"{abs(end):.2f}" for end in ends)))
+                            found |= {_sorted(f"{end:.{n}f}" for end in ends) for n in (1, 2)}
     return found
+
+
+def _sorted(numbers: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(number.lstrip("+-") for number in numbers))
+
+
+def _intervals(text: str) -> set[tuple[str, ...]]:
+    number = r"[+-]?\d+\.\d+"
+    return {*map(_sorted, re.findall(rf"({number})\W* \[({number}), ({number})\]", text))}
 
 
 @pytest.mark.parametrize("page", [*PAGES, ledger.PAGE], ids=lambda path: path.stem)
 def test_each_interval_of_a_text_is_in_the_records(page, differences):
     """Intervals that no study has measured stand in a table of the page, too."""
-    text, tables = page.read_text(), []
-    for line in text.splitlines():
-        if line.startswith("|"):
-            tables.append(line)
-    number = r"[+-]?\d+\.\d+"
-    pattern = rf"({number})\W* \[({number}), ({number})\]"
-    known = {tuple(sorted(n.lstrip("+-") for n in m)) for m in re.findall(pattern, "".join(tables))}
-    prose = "\n".join(line for line in text.splitlines() if not line.startswith("| "))
-    for match in re.findall(pattern, prose):
-        assert tuple(sorted(n.lstrip("+-") for n in match)) in differences | known, match
+    lines = page.read_text().splitlines()
+    tables, prose = (
+        _intervals("\n".join(line for line in lines if line.startswith("|") == is_table))
+        for is_table in (True, False)
+    )
+    assert prose <= differences | tables, prose - differences - tables
+
+
+def test_each_interval_of_the_front_page_is_in_the_records(differences):
+    found = _intervals((ROOT / "README.md").read_text())
+    assert found <= differences, found - differences
