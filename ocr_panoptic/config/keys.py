@@ -135,8 +135,8 @@ SECTIONS: dict[str, list[Key]] = {
         "`<name>_<split>`; `--data` sets all three keys."),
     Key("INPUT.CHANNELS", 3, [], one_of(1, 3, 4),
         "Channels of the images: 3 for colours, 1 for grey (8 or 16 bits), 4 for RGB with an alpha "
-        "channel. MODEL.PIXEL_MEAN and PIXEL_STD need a value for each channel. INPUT.FORMAT "
-        '"BGR" reverses the first three. Initial weights for 3 channels are adapted.', fixed=True),
+        "channel. MODEL.PIXEL_MEAN and PIXEL_STD need a value for each channel. Initial weights "
+        "for 3 channels are adapted.", fixed=True),
     Key("INPUT.IGNORE_VOID", False, [PANOPTIC, IGNORING], ANY,
         "In training, an anchor or a proposal is neither positive nor negative if void and crowds "
         "fill more than half of it. For Detectron2 it is background, as in COCO's configs; the "
@@ -144,7 +144,7 @@ SECTIONS: dict[str, list[Key]] = {
         "have no stuff, void stays background."),
     Key("INPUT.CROP.AFTER_RESIZE", False, [PANOPTIC, when("INPUT.CROP.ENABLED", True)], ANY,
         "Crop after the image is resized to MIN_SIZE_TRAIN, so that all crops have the same size. "
-        "Detectron2 crops before resizing. The other architectures always crop afterwards."),
+        "Detectron2 crops before."),
     Key("INPUT.CROP.SINGLE_CATEGORY_MAX_AREA", 1.0, [SEMANTIC], ANY,
         "Largest share of a crop that a class may cover; up to ten crops are tried."),
     Key("INPUT.FIXED_SIZE", [], [SEMANTIC_OR_SEGFIX], ANY,
@@ -154,28 +154,26 @@ SECTIONS: dict[str, list[Key]] = {
         'Filter for resizing: "bicubic" (as in openseg.pytorch) or "bilinear" (HRNet-OCR, '
         "mmsegmentation)."),
     Key("INPUT.RANDOM_SCALE", [1.0, 1.0], [SEMANTIC_OR_SEGFIX], ANY,
-        "In training, scale resized images by a random factor between these numbers (uniform)."),
+        "In training, scale resized images by a random factor between these numbers."),
     Key("INPUT.RANDOM_ASPECT", [1.0, 1.0], [SEMANTIC_OR_SEGFIX], ANY,
-        "In training, multiply the aspect ratio (width / height) by a random factor between these "
-        "numbers (uniform)."),
+        "In training, multiply width / height by a random factor between these numbers."),
     Key("INPUT.RANDOM_FLIP", THEIRS, [], one_of("horizontal", "vertical", "both", "none"),
         "Flip images in training, with probability 0.5 for each direction."),
     Key("INPUT.RANDOM_ROTATE_90", False, [], ANY,
         "Rotate images in training by 0, 90, 180 or 270 degrees (satellites, microscopes)."),
     Key("INPUT.COLOR_JITTER", 0.0, [], share("[0, 1)"),
         "In training, multiply brightness, contrast and saturation by random factors that differ "
-        "from 1 by at most this (uniform)."),
+        "from 1 by at most this."),
     Key("INPUT.BRIGHTNESS_SHIFT", 0, [SEMANTIC_OR_SEGFIX], ANY,
         "In training, raise or lower all colour values (0..255) by a random number up to this."),
 ],
 "Weights and machine": [
     Key("OCR_VERSION", VERSION, [], one_of(VERSION),
-        "Version of the keys. A run's config.yaml without this key is of an earlier version, where "
-        "PanopticFPN, StandardROIHeads and MaskRCNNConvUpsampleHead mean PanopticSegmentor, "
-        "ExactROIHeads and ExactMaskHead."),
+        "Version of the keys. A run's config.yaml without this key is of an earlier version, whose "
+        "names of classes are translated."),
     Key("MODEL.DEVICE", THEIRS, [], DEVICE,
-        'Device of the model. This project\'s commands use a GPU if the machine has one, else the '
-        'CPU, if neither a config nor you name a device; "auto" has the same effect.', fixed=False),
+        "Device of the model. If neither a config nor you name one, or with \"auto\", this "
+        "project's commands use a GPU if the machine has one.", fixed=False),
     Key("MODEL.TRUST_PICKLE", False, [], ANY,
         "Load MODEL.WEIGHTS even if its pickle may run code; use this only for files that you "
         "trust. Set it on the command line or in Python; a config file cannot.", fixed=False),
@@ -184,13 +182,12 @@ SECTIONS: dict[str, list[Key]] = {
         "the start of training. Heads may always differ.", fixed=False),
     Key("MODEL.WEIGHTS_BY_CLASS", True, [], ANY,
         "If the initial weights hold class names, classes of the data with the same names keep "
-        "their rows of the classifiers, and all other rows are reset. With False, every "
-        "classifier with a fitting shape is loaded, whatever its classes are.", fixed=False),
+        "their rows of the classifiers, and all other rows are reset. False loads every classifier "
+        "with a fitting shape.", fixed=False),
 ],
 "Networks of timm (docs/backbones.md)": [
     Key("MODEL.TIMM.NAME", "hrnet_w48", [TIMM], PLAIN_NAME,
-        "Name of the network in timm. MODEL.BACKBONE.NAME adds an FPN, ViTDet's simple feature "
-        "pyramid, or neither."),
+        "Name of the network in timm."),
     Key("MODEL.TIMM.OUTPUT_STRIDE", 32, [TIMM], ANY,
         "Stride of the last feature; below 32, the last stages are dilated."),
     Key("MODEL.TIMM.NORM", "SyncBN", [TIMM],
@@ -207,14 +204,14 @@ SECTIONS: dict[str, list[Key]] = {
         "statistics.", fixed=False),
     Key("MODEL.TIMM.DROP_PATH", 0.0, [TIMM, NOT_FROZEN], share("[0, 1)"),
         "Drop path (stochastic depth) in training: the probability for the last residual block, "
-        "which rises linearly from 0 at the first. Networks without drop path are refused.",
+        "which rises linearly from 0 at the first.",
         fixed=False),
     Key("SOLVER.LAYER_DECAY", 1.0, [TIMM, NOT_FROZEN], share("(0, 1]"),
         "The last layer's learning rate is this multiple of BASE_LR, and each earlier layer's is "
         "this multiple of the next layer's. timm's group_matcher defines the layers."),
     Key("MODEL.TIMM.ENLARGE_TWICE", False, [TIMM, HRNET], ANY,
         "Enlarge coarse maps first by the ratio of the strides, then to the finest map's size, as "
-        "mmsegmentation does. Other published code enlarges them directly to that size."),
+        "mmsegmentation does, and not directly to that size."),
 ],
 "Dilated ResNet of Detectron2's DeepLab project": [
     Key("MODEL.RESNETS.RES4_DILATION", 1, [DILATED], ANY,
@@ -254,8 +251,8 @@ SECTIONS: dict[str, list[Key]] = {
         "With 2, the context scheme runs at stride 8 instead of 4, on means of 2x2 pixels, at a "
         "quarter of the cost. Its logits are enlarged afterwards. Not in the paper."),
     Key("MODEL.OCR.REGION_SUPERVISION", True, [REFINED], ANY,
-        "Take the coarse prediction, which has a loss, as soft object regions. False is the "
-        "paper's ablation: a second branch predicts the regions without a loss."),
+        "Take the coarse prediction as soft object regions. False is the paper's ablation: a "
+        "second branch predicts the regions without a loss."),
     Key("MODEL.CONTEXT.NAME", "OCR", [REFINED], ANY,
         'Context scheme: "OCR", "none" (a plain head), or another in docs/context_schemes.md.'),
     Key("MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS", [], [REFINED], ANY,
@@ -284,7 +281,7 @@ SECTIONS: dict[str, list[Key]] = {
         "are made from MODEL.SEM_SEG_HEAD.IN_FEATURES."),
     Key("MODEL.SEM_SEG_HEAD.COARSE_KERNEL", 3, [CONTEXT_HEAD], ANY,
         "Kernel of the convolution before the coarse classifier; 0 for no convolution, as in the "
-        "paper. Published code has 3, but HRNet-OCR and mmsegmentation have 1 for HRNet."),
+        "paper."),
     Key("MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", 512, [CONTEXT_HEAD], ANY,
         "Channels of this convolution: 512 for ResNet, 720 for HRNet-W48."),
     Key("MODEL.SEM_SEG_HEAD.COARSE_DROPOUT", 0.05, [CONTEXT_HEAD], ANY,
@@ -321,9 +318,8 @@ SECTIONS: dict[str, list[Key]] = {
         "Pad images to multiples of this number of pixels. 0 means the logits' stride, so that a "
         "logit lies in the middle of its pixels; 1 means no padding, as in the published code."),
     Key("MODEL.HMSA.ENABLED", False, [SEMANTIC], ANY,
-        "Hierarchical multi-scale attention (docs/hmsa.md): train on images at half and full size, "
-        "and learn how far to trust the lower scale. In tests, blend the predictions at "
-        "TEST.SCALES, which must include 1.0, instead of averaging them."),
+        "Hierarchical multi-scale attention (docs/hmsa.md). In tests, it blends the predictions at "
+        "TEST.SCALES, which must include 1.0."),
     Key("MODEL.HMSA.SCALE_LOSS_WEIGHT", 0.05, [SEMANTIC, when("MODEL.HMSA.ENABLED", True)],
         at_least(0),
         "Weight of the losses of each scale's own prediction.", fixed=False),
@@ -341,17 +337,16 @@ SECTIONS: dict[str, list[Key]] = {
         "warm-up is then at most a tenth of the training."),
     Key("SOLVER.ACCUMULATION_STEPS", 1, [], ANY,
         "Split each batch into this many parts, and step after the last, so that a published "
-        "SOLVER.IMS_PER_BATCH fits a small GPU. Iterations and schedule do not change."),
+        "SOLVER.IMS_PER_BATCH fits a small GPU."),
     Key("SOLVER.HEAD_LR_FACTOR", 1.0, [], ABOVE_0,
-        "Factor for the learning rates outside the backbone; the FPN is part of the "
-        "backbone. The published code has 10 on PASCAL-Context and COCO-Stuff."),
+        "Factor for the learning rates outside the backbone; the FPN is part of the backbone."),
     Key("SOLVER.OPTIMIZER", "SGD", [], one_of("SGD", "AdamW"),
         "With AdamW, WEIGHT_DECAY_NORM (0 in Detectron2) is the decay of one-dimensional "
         "parameters and of others that a timm network exempts, such as position embeddings. "
         "WEIGHT_DECAY_BIAS, if set, is the decay of biases."),
     Key("SOLVER.GATHER_METRIC_PERIOD", 20, [], at_least(1),
         "Number of iterations after which losses are gathered from all processes, logged, and "
-        "checked to be finite; at most the iterations between two lines of progress."),
+        "checked to be finite."),
     Key("LOGGERS", [], [], some_of("wandb", "mlflow"),
         "Services that also receive the values of metrics.json (docs/long_runs.md)."),
     Key("SOLVER.CHECKPOINT_MINUTES", 0, [], at_least(0, "for none"),
@@ -360,9 +355,8 @@ SECTIONS: dict[str, list[Key]] = {
         "Number of the newest `model_<iteration>.pth` to keep; `model_final.pth` and "
         "`model_best.pth` are always kept."),
     Key("MODEL.EMA.ENABLED", False, [], ANY,
-        "Keep an exponential moving average of the weights and of the statistics of batch norms. "
-        "Evaluations and predictions use the average. Checkpoints also hold the trained weights, "
-        "so that `--resume` continues with both.", fixed=False),
+        "Keep an exponential moving average of the weights and of the statistics of batch norms, "
+        "which evaluations and predictions use.", fixed=False),
     Key("SOLVER.AMP.PRECISION", "auto", [when("SOLVER.AMP.ENABLED", True)],
         one_of("auto", "float16", "bfloat16"),
         'Type of mixed precision: "float16" (only GPUs, with loss scaling), "bfloat16", or "auto", '
