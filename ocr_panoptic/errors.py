@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 
 # Ends errors about a name that the user's own code may add.
-IF_OWN = "If a module of yours adds it, name that with --import MODULE, or import it in Python."
+IF_OWN = "If your own module adds it, name the module with --import, or import it in Python."
 
 
 class UserError(ValueError):

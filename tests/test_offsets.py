@@ -85,7 +85,7 @@ def test_offset_files(tmp_path):
     for content, fault in (
         *(({"mat": wrong}, "expected offsets") for wrong in (offsets[..., 0], offsets + 0.5)),
         ({"mat": offsets + 1000}, "expected offsets"),
-        ({"labels": offsets}, "no variable 'mat'; found labels"),
+        ({"labels": offsets}, "expected the variable 'mat', found labels"),
     ):
         io.savemat(tmp_path / "a.mat", content)
         with pytest.raises(ValueError, match=f"a.mat: .*{fault}"):

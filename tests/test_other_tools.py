@@ -16,6 +16,10 @@ from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
         ("{imagePath: a.png, shapes: []}", "LabelMe. Give its folder to --from labelme"),
         ("[{id: 1, data: {}, annotations: []}]", "--from label-studio"),
         ("{a.png9: {filename: a.png, regions: []}}", "--from via"),
+        ("[{type: bbox, classId: 7, probability: 100, points: {}}]", "SuperAnnotate. Export COCO"),
+        ("{readme: x, label_map: {}, export_info: {}, 5: {}}", "Diffgram. Export COCO"),
+        ("{info: {}, images: [], annotations: [{image_id: 1, caption: a}]}", "COCO captions. They"),
+        ("{openlabel: {metadata: {}, frames: {}}}", "OpenLABEL. Export COCO"),
         ("<annotations/>", "--from cvat"),
         ("{pages: []}", "import --from FORMAT"),
     ],
@@ -33,6 +37,7 @@ def test_the_format_is_named(tmp_path, content, message):
         ("via", '{"_via_img_metadata": {}}', "not a VIA 1 or 2 JSON"),
         ("label-studio", '[{"data": {}, "annotations": []}, {}]', "not a list of tasks with data"),
         ("coco", '{"_via_img_metadata": {}}', "Give --from via"),
+        ("coco", '{"image": "a.jpg", "prefix": "segment a", "suffix": "b"}\n{}', "PaliGemma"),
     ],
 )
 def test_the_given_format_is_no_advice(tmp_path, format, content, message):

@@ -129,7 +129,7 @@ def test_turned_pngs(tmp_path, pixels):
 def test_numbers_without_a_white_are_refused(tmp_path, dtype, read):
     path = tmp_path / "a.tif"
     Image.fromarray(np.full((3, 4), 300, dtype)).save(path)
-    with pytest.raises(ValueError, match=r"contains .*value of white is unknown. Convert it") as e:
+    with pytest.raises(ValueError, match=r"contains .*whose range is unknown. Convert it") as e:
         read(path)
     assert str(e.value).startswith(f"{path}: the image ") == (read is read_picture)
 
@@ -213,7 +213,7 @@ def test_another_limit(tmp_path):
 @pytest.mark.parametrize("kind", ["JPEG", "WEBP"])
 def test_labels_with_lossy_compression(tmp_path, pixels, read, kind):
     Image.fromarray(pixels).save(tmp_path / "a.png", kind)
-    with pytest.raises(ValueError, match=f"a.png: .* is a {kind} file"):
+    with pytest.raises(ValueError, match=f"a.png: .* is stored as {kind}"):
         read(tmp_path / "a.png")
 
 
@@ -233,6 +233,11 @@ def test_one_and_four_channels(tmp_path):
     Image.fromarray(values[:, :, 0]).save(tmp_path / "grey.png")
     Image.fromarray(RAMP).save(tmp_path / "wide.png")
     Image.fromarray(values, "CMYK").save(tmp_path / "print.jpg")
+    Image.fromarray(values).save(tmp_path / "alpha.tif")
+    alpha, none = (struct.pack("<HHII", 338, 3, 1, kind) for kind in (2, 0))  # ExtraSamples
+    tiff = (tmp_path / "alpha.tif").read_bytes()
+    (tmp_path / "unspecified.tif").write_bytes(tiff.replace(alpha, none))
+    assert np.array_equal(read_picture(tmp_path / "alpha.tif", "RGB", 4), values)
     assert np.array_equal(read_picture(tmp_path / "rgba.png", "RGB", 4), values)
     assert np.array_equal(read_picture(tmp_path / "rgba.png", "BGR", 4), values[..., [2, 1, 0, 3]])
     assert np.array_equal(read_picture(tmp_path / "grey.png", "BGR", 1), values[:, :, :1])
@@ -242,7 +247,8 @@ def test_one_and_four_channels(tmp_path):
         ("rgb.png", 4, r"has 3 channels, expected 4 \(INPUT.CHANNELS\)"),
         ("rgb.png", 1, "has 3 channels, expected 1"),
         ("wide.png", 4, "has 1 channels, expected 4"),
-        ("print.jpg", 4, "has the mode CMYK, but grey or RGB is needed"),
+        ("print.jpg", 4, "has the colour mode CMYK; expected grey or RGB"),
+        ("unspecified.tif", 4, "has a fourth channel of unspecified kind"),
     ):
         for read in (read_size, header_size):
             with pytest.raises(ValueError, match=fault):

@@ -189,9 +189,10 @@ def last_checkpoint(folder: str | os.PathLike) -> str:
         return str(folder / named)
     newest = newest_whole(folder)
     if named or newest:
+        instead = f"Using the newest complete checkpoint: {newest}" if newest else ""
         logger.warning(
-            f"{tag} names {named!r}, which is not a complete checkpoint. The newest complete "
-            f"checkpoint is used instead: {newest or 'none exists'}"
+            f"{tag} names {named!r}, which is not a complete checkpoint. "
+            f"{instead or 'The folder has no complete checkpoint.'}"
         )
     return newest
 

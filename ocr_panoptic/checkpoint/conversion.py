@@ -114,7 +114,7 @@ def convert_weights(weights: Mapping[str, Tensor], source: str, model_shapes: Sh
         is_bias = kind == "bias" and mean in model_shapes and re.fullmatch(layout.biased, conv)
         target = mean if is_bias else target
         if target not in model_shapes and target in counters:
-            found.dropped[name] = "batch counter, which this model's norms do not have"
+            found.dropped[name] = "batch counter, which the norms of this model do not have"
         elif target not in model_shapes:
             faults.append(f"{name}: becomes {target}, which the model does not have")
         elif target in (biases if is_bias else found.weights):
@@ -142,8 +142,8 @@ def convert_weights(weights: Mapping[str, Tensor], source: str, model_shapes: Sh
         raise UserError(
             f"The file does not contain the {source} weights that the config describes: "
             f"{len(faults)} tensors do not fit.\n  {shown}\n"
-            "Check --from, and the recipe's backbone, classes and HMSA.ENABLED "
-            "(docs/checkpoints.md has a recipe for each published file)."
+            "Check --from, and the config's backbone, number of classes and MODEL.HMSA.ENABLED "
+            "(docs/checkpoints.md names the config for each published file)."
         )
     weights = found.weights
     for mean, bias in biases.items():  # norm(y + b) = norm'(y) with the mean lowered by b
@@ -252,7 +252,7 @@ def described_settings(weights: Mapping[str, Any], source: str) -> dict[str, Any
     if not any(name.startswith(HEAD) for name in shapes):
         raise UserError(
             f"The file does not contain {source} weights: no tensor has a name of the {source} "
-            "head. Check --from (docs/checkpoints.md has a recipe for each published file)."
+            "head. Check --from (docs/checkpoints.md lists the published files)."
         )
     backbone = _resnet(shapes) if found.backbone == "resnet" else _hrnet(shapes)
     return {**found.expected_settings(), **backbone, **_head(shapes)}

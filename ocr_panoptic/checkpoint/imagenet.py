@@ -107,7 +107,7 @@ def adapt_input_channels(weights: Mapping[str, Any], model: nn.Module) -> Mappin
     }
     if adapted:
         logging.getLogger(__name__).warning(
-            "%s: weights for 3 image channels, adapted to %d", ", ".join(adapted), channels
+            "%s: adapted weights for 3 image channels to %d", ", ".join(adapted), channels
         )
     return {**weights, **adapted} if adapted else weights
 

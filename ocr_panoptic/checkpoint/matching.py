@@ -134,5 +134,5 @@ def not_finite(tensors: Mapping[str, Tensor]) -> str:
     if not broken:
         return ""
     name, count = next(iter(broken.items()))
-    others = f"; {len(broken) - 1} more tensor(s) have NaN or infinity" if len(broken) > 1 else ""
+    others = f"; {len(broken) - 1} more tensor(s) have such values" if len(broken) > 1 else ""
     return f"{count:,} values of {name} are NaN or infinite{others}"

@@ -194,7 +194,7 @@ def published_file(model: PublishedModel) -> Iterator[Path]:
     """
     file = models_folder() / model.file
     if file.is_file():
-        _check_digest(file, model, f"{file}", f"Replace it by {model.address}")
+        _check_digest(file, model, f"{file}", f"Replace it with {model.address}")
         yield file
         return
     by_hand = f"download the file from that address on another machine, and put it at {file}"
@@ -218,7 +218,7 @@ def published_file(model: PublishedModel) -> Iterator[Path]:
 def _check_digest(file: Path, model: PublishedModel, origin: str, fix: str) -> None:
     digest = sha256_of(file)
     if not digest.startswith(model.digest):
-        found = "a web page" if is_web_page(file) else f"one with {digest[:8]}..."
+        found = "a web page" if is_web_page(file) else f"a file with {digest[:8]}..."
         raise UserError(
             f"The model {model.name} needs a file with the SHA-256 {model.digest}..., but "
             f"{origin} is {found} ({file.stat().st_size} bytes). {fix}."

@@ -56,8 +56,8 @@ def has_heuristics(path: str) -> bool:
     query = urlparse(path).query
     if query not in ("", HEURISTICS):
         raise UserError(
-            f"The weights {path} have the query ?{query}; only ?{HEURISTICS} is supported. "
-            "Download or rename the file, and set MODEL.WEIGHTS to a path without a query."
+            f"The path of the weights, {path}, ends in ?{query}; only ?{HEURISTICS} is supported. "
+            "Download or rename the file, and set MODEL.WEIGHTS to a path without a question mark."
         )
     return bool(query)
 
@@ -94,7 +94,7 @@ def fetch_weights(path: str, manager: Any = PathManager) -> str:
             socket.setdefaulttimeout(waiting)
     if file:
         if not os.path.exists(file) and (hint := model_hint(path)):
-            raise MissingFileError(f"The weights {path} are neither a file nor a model.{hint}")
+            raise MissingFileError(f"{path} is neither a weights file nor a model's name.{hint}")
         check_weights_file(file)
     return file
 
@@ -140,8 +140,8 @@ def read_checkpoint(
         settings = record.get("settings")
     if record is not None and not isinstance(settings, Mapping):
         raise UserError(
-            f"{filename}: the record of the weights' origin cannot be read. Convert the original "
-            "file again (ocr-panoptic convert)."
+            f"{filename}: the record of the conversion in this file is damaged. Convert the "
+            "published file again (ocr-panoptic convert)."
         )
     weights = checkpoint["model"]
     if not isinstance(weights, Mapping) or not weights:
@@ -180,8 +180,8 @@ def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
             raise _damaged(filename, f"{type(e).__name__}: {e}") from e
         raise UserError(
             f"{filename} is a pickle that wants to run {printable(refused[1])}, which plain "
-            "weights do not need. If you trust its origin, load it with MODEL.TRUST_PICKLE True "
-            "(--trust-pickle of ocr-panoptic convert)."
+            "weights do not need. If you trust its origin, load it with MODEL.TRUST_PICKLE True, "
+            "or convert it with --trust-pickle."
         ) from e
 
 

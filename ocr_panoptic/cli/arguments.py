@@ -169,20 +169,23 @@ class CommandParser(argparse.ArgumentParser):
             self.add_argument(
                 "--resume",
                 action="store_true",
-                help="continue the run from its last checkpoint; auto: or start a new run",
+                help="continue the run from its last checkpoint; auto: start a new run without one",
             )
             self.add_argument(
                 _AUTO, dest="resume", action="store_const", const="auto", help=argparse.SUPPRESS
             )
             for flag, meaning in (
-                ("--overwrite", "start a new run in an OUTPUT_DIR with another run's checkpoints"),
+                (
+                    "--overwrite",
+                    "start a new run, even if OUTPUT_DIR has checkpoints of another run",
+                ),
                 ("--eval-only", "evaluate without training"),
                 ("--deterministic", "make results repeatable with the same SEED; slower on a GPU"),
             ):
                 self.add_argument(flag, action="store_true", help=meaning)
         self.add_argument("--num-gpus", type=positive, help="number of processes on this machine")
         self.add_argument("--num-machines", type=positive, help="number of machines")
-        self.add_argument("--machine-rank", type=int, help="number of this machine, from 0")
+        self.add_argument("--machine-rank", type=int, help="index of this machine, from 0")
         address = "address through which the machines connect, tcp://HOST:PORT"
         self.add_argument("--dist-url", help=address)
         self.add_opts()
@@ -219,7 +222,7 @@ def import_modules(names: Sequence[str]) -> None:
         sys.path.insert(0, os.getcwd())
     for name in names:
         if name.startswith(".") or "/" in name:
-            raise UserError(f"--import {name}: write the module's name as in Python, without path.")
+            raise UserError(f"--import {name}: expected a module's name as in Python, not a path.")
         try:
             importlib.import_module(name)
         except ModuleNotFoundError as error:

@@ -41,7 +41,7 @@ def run(options: RunOptions) -> int:
 def _checked(options: RunOptions) -> "DataSummary | RunCheck":
     if not options.config_file:
         if not options.data:
-            raise UserError("There is nothing to check: name data files or a config.")
+            raise UserError("There is nothing to check. Name data files, or give --config-file.")
         from ocr_panoptic.data.data_check import check_data
 
         return check_data(options.data)

@@ -26,8 +26,9 @@ def argument_parser() -> CommandParser:
     parser.add_argument("--config-file", required=True, metavar="CONFIG", help="your head's config")
     parser.add_data()
     parser.add_argument("--output", type=path, required=True, help="folder for runs and tables")
-    parser.add_argument("--seeds", type=positive, default=3, help="runs per head (default 3)")
-    parser.add_argument("--report-only", action="store_true", help="only write the tables")
+    parser.add_argument("--seeds", type=positive, default=3, help="runs of each head (default 3)")
+    only = "write tables of the finished runs, without training"
+    parser.add_argument("--report-only", action="store_true", help=only)
     parser.add_opts()
     return parser
 
@@ -46,7 +47,10 @@ def run(args: argparse.Namespace) -> None:
         run_study(study, [*TRAIN, *imports], args.output)
     runs = read_runs(study, args.output)
     if not runs:
-        raise MissingFileError(f"{args.output}: no run of this comparison is finished")
+        raise MissingFileError(
+            f"{args.output}: no run of this comparison is finished. Check --output, or train the "
+            "heads by leaving out --report-only."
+        )
     report = f"{comparison_report(study, runs)}\n{verdict(study, runs)}\n"
     write_text(args.output / "tables.md", report)
     write_json(args.output / "results.json", runs, indent=1)

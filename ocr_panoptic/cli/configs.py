@@ -15,7 +15,8 @@ from .arguments import CommandParser
 
 def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", help="list names with all these parts")
+    parts = "list only names that contain all these words"
+    parser.add_argument("parts", nargs="*", metavar="PART", help=parts)
     return parser
 
 

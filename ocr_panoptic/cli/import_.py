@@ -53,8 +53,10 @@ def argument_parser() -> CommandParser:
         metavar=("FILE", "CLASS"),
         help="YAML file with things, stuff, ignore and colors, or names of thing classes",
     )
-    parser.add_argument("--label-classes", type=path, help="YAML or JSON with LABELS' classes")
-    parser.add_argument("--crowds", choices=("groups", "objects"), help="what iscrowd 1 marks")
+    parser.add_argument("--label-classes", type=path, help="YAML or JSON file of LABELS' classes")
+    parser.add_argument(
+        "--crowds", choices=("groups", "objects"), help="what iscrowd 1 in COCO marks"
+    )
     parser.add_argument(
         "--polygons",
         choices=POLYGONS,
@@ -62,13 +64,15 @@ def argument_parser() -> CommandParser:
         "(default) or go through the centres of border pixels (as in the COCO of Roboflow, SAHI, "
         "supervision, V7 and Label Studio)",
     )
-    parser.add_argument("--missing", choices=("skip",), help="skip missing images")
+    parser.add_argument("--missing", choices=("skip",), help="leave out images that are missing")
     parser.add_argument("--rest", metavar="CLASS", help="stuff class for unlabelled pixels")
-    parser.add_argument("--semantic", action="store_true", help="make a semantic data set")
+    parser.add_argument("--semantic", action="store_true", help="import classes without objects")
     training = "share of the images to use for training, such as 0.8; the others are for validation"
     parser.add_argument("--split", type=float, metavar="SHARE", help=training)
-    parser.add_argument("--output", type=path, help="default: $DETECTRON2_DATASETS/NAME")
-    parser.add_argument("--workers", type=int, help="processes (default: one per core, up to 8)")
+    parser.add_argument("--output", type=path, help="folder (default: $DETECTRON2_DATASETS/NAME)")
+    parser.add_argument(
+        "--workers", type=int, help="processes to use (default: one per core, up to 8)"
+    )
     return parser
 
 

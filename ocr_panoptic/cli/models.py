@@ -14,7 +14,8 @@ from .arguments import CommandParser
 
 def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", help="list rows with all these parts")
+    parts = "list only rows that contain all these words"
+    parser.add_argument("parts", nargs="*", metavar="PART", help=parts)
     return parser
 
 
@@ -38,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     ]
     texts = [" ".join(map(str, row.values())).lower() for row in rows]
     rows = [r for r, t in zip(rows, texts) if all(part.lower() in t for part in args.parts)]
-    print(tabulate(rows, headers="keys", disable_numparse=True) or "No model has these parts.")
+    print(tabulate(rows, headers="keys", disable_numparse=True) or "No row contains all words.")
     there = ", ".join(sorted(file.name for file in models_folder().glob("*.pth")))
     print(f"Folder of models: {models_folder()} ({there or 'empty'})")
     return 0 if rows else 1

@@ -34,7 +34,7 @@ def argument_parser() -> CommandParser:
         "--labels",
         choices=LABELS,
         default=LABELS[0],
-        help="values in label PNGs: class numbers from 0 (train), or labels as in the data set",
+        help="values in label PNGs: class numbers from 0 (train), or the labels of the data set",
     )
     parser.add_argument("--overlays", action="store_true", help="also draw segments over images")
     parser.add_argument("--num-gpus", type=positive, default=1, help="number of processes")

@@ -18,7 +18,9 @@ def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__)
     parser.add_argument("--output", type=path, help="default: OUTPUT_DIR/index.html")
     parser.add_argument("--num-images", type=positive, default=6, help="images to show (default 6)")
-    parser.add_argument("--num-ranked", type=int, default=5, help="worst images shown (default 5)")
+    parser.add_argument(
+        "--num-ranked", type=int, default=5, help="worst images to show (default 5)"
+    )
     parser.add_model()
     return parser
 

@@ -17,8 +17,12 @@ def argument_parser() -> CommandParser:
     parser.add_argument("--dataset", required=True, help="name of the data set")
     parser.add_data()
     parser.add_argument("--output", required=True, type=path, help="HTML file to write")
-    parser.add_argument("--num-images", type=positive, default=200, help="images (default 200)")
-    parser.add_argument("--workers", type=int, help="processes (default: one per core, up to 8)")
+    parser.add_argument(
+        "--num-images", type=positive, default=200, help="images to show (default 200)"
+    )
+    parser.add_argument(
+        "--workers", type=int, help="processes to use (default: one per core, up to 8)"
+    )
     return parser
 
 
@@ -32,5 +36,5 @@ def run(args: argparse.Namespace) -> None:
     register_data_sets(files, [args.dataset])
     faults = write_data_page(args.dataset, args.output, args.num_images, args.workers)
     if faults:
-        print(f"{len(faults)} faults; the page lists them")
+        print(f"The data have {len(faults)} fault{'s' * (len(faults) > 1)}; the page lists them")
     print(f"Wrote the page {args.output} ({args.output.stat().st_size / 1e6:.1f} MB)")

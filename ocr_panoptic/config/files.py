@@ -115,7 +115,7 @@ def load_config(
         cfg.MODEL.DEVICE = "auto"  # this machine may lack the device of the training
     if cfg.MODEL.TRUST_PICKLE:
         logger.warning(
-            "A config file cannot set MODEL.TRUST_PICKLE: use the command line or Python"
+            "A config file cannot set MODEL.TRUST_PICKLE. Set it on the command line or in Python."
         )
         cfg.MODEL.TRUST_PICKLE = False
     overrides = overrides_of(overrides)
@@ -183,7 +183,8 @@ def _merge_settings(cfg: "CfgNode", settings: Mapping[str, Any]) -> None:
     """Merge a checkpoint's settings; skip unknown keys with a warning."""
     known = values_by_key(cfg)
     if foreign := [key for key in settings if key not in known]:
-        logger.warning("Ignored keys of the checkpoint, which this version lacks: %s", foreign)
+        text = "Ignored config keys of the checkpoint that this version does not have: %s"
+        logger.warning(text, foreign)
     own = {key: value for key, value in named_as_built(settings).items() if key in known}
     _merge(cfg, own, " in the checkpoint")
 
@@ -195,7 +196,7 @@ def values_of_file(file: str) -> dict[str, Any]:
     except (AssertionError, AttributeError, RecursionError, UserError) as e:
         if isinstance(e, UserError) and not isinstance(e.__cause__, RecursionError):
             raise
-        raise UserError(f"{file}: the file in _BASE_ cannot be read ({str(e) or type(e)})") from e
+        raise UserError(f"{file}: its _BASE_ config cannot be read ({str(e) or type(e)})") from e
 
 
 def _merge_file(cfg: "CfgNode", file: str) -> bool:
@@ -256,7 +257,7 @@ def find_config(config: str) -> str:
     if os.path.isdir(config):
         file = os.path.join(config, CONFIG)
         if not os.path.isfile(file):
-            raise MissingFileError(f"The config {config} is a folder, but contains no {CONFIG}.")
+            raise MissingFileError(f"{config} contains no {CONFIG}. Name the folder of a run.")
         return file
     if os.path.isfile(config):
         if are_weights(config):

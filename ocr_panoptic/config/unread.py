@@ -55,7 +55,9 @@ def check_unread_keys(cfg: CfgNode) -> None:
             idle.append(key.name)
     if idle:
         head = cfg.MODEL.SEM_SEG_HEAD.NAME
-        logger.warning("No effect: %s. %s has no refined prediction", ", ".join(idle), head)
+        logger.warning(
+            "These keys have no effect, because the head %s has no OCR: %s", head, ", ".join(idle)
+        )
     if faults:
         raise UserError(
             "The config sets keys that have no effect:\n  "

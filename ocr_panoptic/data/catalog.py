@@ -56,7 +56,7 @@ def register(
     """
     if name in DatasetCatalog:
         if name not in _registered and not replaces:
-            raise UserError(f"{origin}: a data set named {name} is already registered. Rename one.")
+            raise UserError(f"{origin}: the name {name} is taken by another data set. Rename one.")
         DatasetCatalog.remove(name)
         MetadataCatalog.remove(name)
     DatasetCatalog.register(name, load)

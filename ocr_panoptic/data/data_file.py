@@ -205,11 +205,12 @@ def check_name(name: object, splits: Iterable[object] = ()) -> None:
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
         raise UserError(
             f"name {name!r:.100}: use only letters, digits, '_', '-' and '.', and begin with a "
-            "letter or digit. Quote a name that has only digits."
+            "letter or digit. Put a name of digits in quotes."
         )
     for split in splits:
         if DETECTRON2S.fullmatch(f"{name}_{split}"):
-            raise UserError(f"name {name!r}: Detectron2 has {name}_{split}. Choose another name.")
+            taken = f"Detectron2 already has a data set {name}_{split}"
+            raise UserError(f"name {name!r}: {taken}. Choose another name.")
 
 
 def _faults(content: dict) -> Iterator[str]:

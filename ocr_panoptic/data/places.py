@@ -47,6 +47,4 @@ def check_new_name(name: str, splits: Iterable[str], output: Path) -> None:
     check_name(name)
     for path in files_below_root([f"{name}_{split}" for split in splits]):
         if path.parent.resolve() != output.resolve():
-            raise UserError(
-                f"Data set name {name!r} is already used by {path}. Give another --name or move it."
-            )
+            raise UserError(f"The name {name!r} is already used by {path}. Give another --name.")

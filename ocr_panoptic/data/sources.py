@@ -43,7 +43,7 @@ def read_data_sets(
     """
     names = [name for file in files for name in file.data_sets()]
     if twice := sorted(name for name, _ in repeated(names)):
-        raise UserError(f"{', '.join(twice)}: two data files have this name. Rename one.")
+        raise UserError(f"Several data files describe {', '.join(twice)}. Rename one of them.")
     data_sets: dict[str, DataSet] = {}
     faults: list[str] = []
     for file in files:
@@ -74,7 +74,8 @@ def label_space(file: DataFile) -> LabelSpace:
     if not isinstance(classes, str):
         return parse_label_space(file.classes, str(file.path))
     if len(file.classes) > 1:
-        raise DataFaults([f"{file.path}: move the keys ignore and flip_pairs to {classes}."])
+        fault = "the keys ignore and flip_pairs must be in the class file"
+        raise DataFaults([f"{file.path}: {fault}. Move them to {classes}."])
     return read_class_file(Path(classes))
 
 

@@ -102,5 +102,5 @@ class RunLogger(EventWriter):
             call(*args, **keys)
         except Exception as error:
             logging.getLogger(__name__).warning(
-                "%s failed: %s. The values are in metrics.json.", self._name, error
+                "%s failed (%s). metrics.json has all values.", self._name, error
             )

@@ -48,7 +48,10 @@ def confusion_matrix(
     joint = np.bincount(pair.reshape(-1), weights=pixels, minlength=num_classes * width)
     joint = joint.astype(np.int64, copy=False)  # float64 with weights, exact for these integers
     if joint.size > num_classes * width:
-        raise UserError(f"predicted label {int(prediction.max())}, expected 0..{num_classes - 1}")
+        raise UserError(
+            f"the prediction has the label {int(prediction.max())}, expected 0..{num_classes - 1}. "
+            "Model and data must have the same classes"
+        )
     joint = joint.reshape(num_classes, width)
     joint[:, ignore_label] = 0
     foreign = joint.sum(axis=0)[num_classes:]
@@ -57,7 +60,7 @@ def confusion_matrix(
         listed = ", ".join(f"{num_classes + i} ({foreign[i]} pixels)" for i in labels)
         raise UserError(
             f"the ground truth has the labels {listed}; expected 0..{num_classes - 1}, or "
-            f"{ignore_label} for ignored pixels. Correct the file; use {ignore_label} for no class"
+            f"{ignore_label} for ignored pixels. Correct the labels in the file"
         )
     return np.ascontiguousarray(joint[:, :num_classes].T)
 

@@ -88,7 +88,7 @@ def as_list(paths: object) -> list[str | os.PathLike]:
     listed = list(paths)
     for path in listed:
         if not isinstance(path, str | os.PathLike):
-            raise UserError(f"data has {path!r:.100}; expected a path, or a list of paths.")
+            raise UserError(f"data contains {path!r:.100}; expected a path, or a list of paths.")
     return listed
 
 

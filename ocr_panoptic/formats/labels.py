@@ -171,8 +171,8 @@ def _numbers(image: Image.Image) -> tuple[np.ndarray | None, str]:
     if pixels.dtype != np.uint8:  # 32-bit integers, floats, or another byte order
         with np.errstate(invalid="ignore"):
             whole = pixels.astype(np.uint16)
-        if (whole != pixels).any():
-            return None, f"has values that are not integers 0..{MAX_NUMBER} ({pixels.dtype})."
+        if (others := pixels[whole != pixels]).size:
+            return None, f"has the value {others[0]}, expected integers 0..{MAX_NUMBER}."
         return whole, ""
     return pixels, ""
 

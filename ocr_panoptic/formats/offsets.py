@@ -128,5 +128,5 @@ def read_variable(path: Path, name: str) -> np.ndarray:
         raise UserError(f"{path}: broken, or not a MATLAB file ({error}).") from error
     if name not in content:
         variables = ", ".join(sorted(key for key in content if not key.startswith("__")))
-        raise UserError(f"{path}: no variable {name!r}; found {variables or 'none'}.")
+        raise UserError(f"{path}: expected the variable {name!r}, found {variables or 'none'}.")
     return content[name]

@@ -30,11 +30,16 @@ _EXPORTS: tuple[tuple[set[str], str, str], ...] = (
     ({"data_units"}, "Encord", _COCO),
     ({"externalId"}, "Kili", _COCO),
     ({"metadata", "instances"}, "SuperAnnotate", _COCO),
+    ({"classId", "probability"}, "SuperAnnotate", _COCO),
+    ({"label_map", "export_info"}, "Diffgram", _COCO),
+    ({"caption"}, "COCO captions", "They have no masks. Give COCO's instances to --from coco"),
+    ({"prefix", "suffix"}, "PaliGemma", _COCO),
     ({"dataset", "name"}, "Segments.ai", 'Export "coco-panoptic", and use it in a data file'),
     ({"itemMetadata"}, "Dataloop", _COCO),
     ({"export_format_version"}, "Hasty", _COCO),
     ({"items", "categories"}, "Datumaro", "Convert it to coco_instances, and give --from coco"),
     ({"samples"}, "FiftyOne", "Export a COCODetectionDataset, and give --from coco"),
+    ({"openlabel"}, "OpenLABEL", _COCO),
     ({"frames"}, "Scalabel or BDD100K", _COCO),
     ({"name", "labels"}, "Scalabel or BDD100K", _COCO),
     ({"task_id", "response"}, "Scale", _COCO),
@@ -63,6 +68,8 @@ def unreadable(path: Path, content: object, fault: str, given: str = "") -> User
         given: the import format that the user has given, which would be no advice.
     """
     keys, keys_of_first = _keys(content)
+    if isinstance(content, dict) and "caption" in _keys(content.get("annotations"))[1]:
+        keys_of_first = {"caption"}
     for needed, tool, advice in _EXPORTS:
         if needed <= keys | keys_of_first and advice != f"Give --from {given}":
             return UserError(f"{path}: this is an export from {tool}. {advice} (docs/imports.md).")

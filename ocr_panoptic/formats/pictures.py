@@ -40,7 +40,8 @@ VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpe
 LOSSY = {"AVIF", "JPEG", "JPEG2000", "MPO", "WEBP"}
 
 _TIFF = ExifTags.Base
-_DEEP = "16 bits in the file"  # key of a note in Pillow's ``image.info``
+# Keys of notes in Pillow's ``image.info``.
+_DEEP, _FOURTH = "16 bits in the file", "fourth channel in the file"
 
 Color = tuple[int, int, int]  # RGB in 0..255
 
@@ -174,8 +175,8 @@ def load_labels(path: str | os.PathLike, kind: str, allow_jpeg: bool = False) ->
 def lossy_fault(path: str | os.PathLike, kind: str, format: str) -> str:
     """Return the error message for a label file in a lossy format."""
     return (
-        f"{printable(path)}: the {kind} is a {format} file, whatever its suffix is. {format} "
-        "changes pixel values, so export a PNG."
+        f"{printable(path)}: the {kind} is stored as {format} (regardless of its suffix), which "
+        "changes pixel values. Export a PNG."
     )
 
 
@@ -246,6 +247,7 @@ def _open(source: str | os.PathLike | IO[bytes], decode: bool = True) -> Image.I
             pages = _tiff_pages(file)
             with Image.open(file, formats=_formats()) as image:
                 image.info[_DEEP] = ";16" in str(image.tile)  # Pillow reads 8 of 16 bits
+                image.info[_FOURTH] = "RGBX" in str(image.tile)  # Pillow leaves the channel out
                 if decode:
                     image.load()
     except Image.DecompressionBombError as error:
@@ -315,7 +317,12 @@ def _check(image: Image.Image, channels: int) -> None:
     if channels == COLOURS:
         return
     if bits == 8 and image.mode not in ("L", "RGB", "RGBA", "LA"):
-        raise UserError(f"has the mode {image.mode}, but grey or RGB is needed. Convert it")
+        raise UserError(f"has the colour mode {image.mode}; expected grey or RGB. Convert it")
+    if bands != channels and image.info.get(_FOURTH):
+        raise UserError(
+            "has a fourth channel of unspecified kind (TIFF tag ExtraSamples 0), which cannot be "
+            "read. Write ExtraSamples 2, or save a PNG"
+        )
     if bands != channels:
         raise UserError(f"has {bands} channels, expected {channels} (INPUT.CHANNELS)")
 
@@ -328,7 +335,7 @@ def _bits(image: Image.Image) -> int:
         return 16
     if image.mode in ("I", "F"):
         kind = {"I": "32-bit integers", "F": "floating-point numbers"}[image.mode]
-        raise UserError(f"contains {kind}, so the value of white is unknown. Convert it to 8 bits")
+        raise UserError(f"contains {kind}, whose range is unknown. Convert it to 8 bits")
     return 8
 
 

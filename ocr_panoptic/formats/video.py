@@ -48,7 +48,7 @@ class VideoReader:
         if count + 1 < (1 - SHARE_LOST) * stated:
             raise UserError(
                 f"{printable(self._source)}: the video ends after {count} of {stated:.0f} frames. "
-                "The file is truncated or broken"
+                "The file is truncated or broken. Copy it again, or convert it with ffmpeg"
             )
 
 

@@ -17,8 +17,8 @@ def build_model(cfg: CfgNode) -> nn.Module:
     heads = [head for head in ("ROI_HEADS", "SEM_SEG_HEAD") if cfg.MODEL[head].NUM_CLASSES == 0]
     if missing := " and ".join(f"MODEL.{head}.NUM_CLASSES" for head in heads):
         raise UserError(
-            f"The config takes its number of classes from data, which are not read here. Set "
-            f"{missing}, or call complete_config(cfg) first. ROI_HEADS counts thing classes, "
+            "The config leaves the number of classes to a data set, but no data set is read here. "
+            f"Set {missing}, or call complete_config(cfg) first. ROI_HEADS counts thing classes, "
             "SEM_SEG_HEAD all semantic classes."
         )
     return fit_sync_norms(detectron2.modeling.build_model(cfg), cfg.MODEL.DEVICE)

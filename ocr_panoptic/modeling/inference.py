@@ -366,8 +366,8 @@ def check_decided(confidence: Tensor) -> None:
     """Raise FloatingPointError if any confidence is NaN, which means that scores are not finite."""
     if undecided := int(confidence.isnan().sum()):
         raise FloatingPointError(
-            f"the scores of {undecided} of {confidence.numel()} pixels are not finite. Either the "
-            "image has such values, or the network overflows; then set TEST.PRECISION float32"
+            f"the scores of {undecided} of {confidence.numel()} pixels are NaN or infinite. If the "
+            "image has no such values, the network overflows: set TEST.PRECISION float32"
         )
 
 

@@ -226,7 +226,8 @@ def semantic_logits(network: Any, batched_inputs: list[dict]) -> Tensor | tuple[
         return network.sem_seg_head.layers(network.backbone(images.tensor))
     if isinstance(network, OCRSemanticSegmentor):
         return network.layers(batched_inputs)
-    raise UserError(f"{type(network).__name__} does not predict semantic logits.")
+    expected = "expected PanopticFPN or OCRSemanticSegmentor, which predict semantic logits"
+    raise UserError(f"The model is a {type(network).__name__}; {expected}.")
 
 
 def _shared_copy(model: nn.Module) -> nn.Module:

@@ -133,7 +133,9 @@ def register_classes(start: Start) -> str:
 
 
 def _no_records(name: str) -> list[dict]:
-    raise UserError(f"The {name} are known, but no images. Name a data set with --data FILE.")
+    raise UserError(
+        f"No data set is named. The {name} are known, but images are needed: give --data FILE."
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -255,9 +255,9 @@ class Model:
             *found, cut = see_in_tiles(self._model_output, image, window, step, areas)
             if cut:
                 logger.warning(
-                    "%s: %d things are not complete in any tile, so they may be cut. Increase "
-                    "TEST.SLIDING_WINDOW.SIZE, so that tiles overlap (SIZE minus STRIDE) by at "
-                    "least the size of these things.",
+                    "%s: no tile shows %d of the things completely, so they may be cut. Increase "
+                    "TEST.SLIDING_WINDOW.SIZE: tiles must overlap (SIZE minus STRIDE) by at least "
+                    "the size of these things.",
                     item.source,
                     cut,
                 )

@@ -85,10 +85,11 @@ def classes_of(metadata: Metadata, kind: str) -> Classes:
         return Classes(names, metadata.stuff_colors, labels, [], [], [], [])
     labels = np.array(range(len(names)) if kind == "train" else stuff)
     if labels.min() < 0 or labels.max() > np.iinfo(np.uint16).max:
+        fault = "the category id 0 is in use, but label PNGs need 0 for things"
+        if labels.max() > np.iinfo(np.uint16).max:
+            fault = f"the category id {labels.max()} does not fit into 16 bits"
         raise UserError(
-            f"--labels {kind} is impossible: the category ids of {metadata.name} are "
-            f"{sorted([*things, *stuff[1:]])}. Either 0 is taken and cannot stand for things, or "
-            "an id does not fit into 16 bits. Use --labels train."
+            f"--labels {kind} is impossible for {metadata.name}: {fault}. Use --labels train."
         )
     labels = labels.astype(np.uint8 if labels.max() < 256 else np.uint16)
     categories, thing_colors = categories_of(metadata), metadata.thing_colors

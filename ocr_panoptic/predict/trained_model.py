@@ -76,8 +76,8 @@ def find_model(
         keys = {"OUTPUT_DIR": repr(run), **keys}
         if not (weights := weights or last_checkpoint(run)):
             raise MissingFileError(
-                f"{run} has no complete checkpoint (model_*.pth) of its last training. Name the "
-                "weights, or continue the training."
+                f"{run} has no complete checkpoint (model_*.pth) of its last training. Name "
+                "weights (--weights), or continue the training (--resume)."
             )
     if weights:
         keys = {"MODEL.WEIGHTS": repr(weights), **keys}
@@ -147,7 +147,7 @@ def check_inference_keys(cfg: CfgNode) -> None:
     """Refuse a TEST.PRECISION that the device or TEST.OPTIMIZED does not allow."""
     precision, device = cfg.TEST.PRECISION, cfg.MODEL.DEVICE
     if precision == "float16" and not device.startswith("cuda"):
-        raise UserError(f"TEST.PRECISION float16 needs a GPU, but MODEL.DEVICE is {device}.")
+        raise UserError(f"TEST.PRECISION float16 needs a GPU, found {device}. Set it to auto.")
     if precision not in ("auto", "float32") and not cfg.TEST.OPTIMIZED:
         raise UserError(f"TEST.PRECISION is {precision}, which needs TEST.OPTIMIZED True.")
 

@@ -137,7 +137,7 @@ def test_names_are_matched_as_in_detectron2(tmp_path):
         checkpointer.load("own://m.pth?matching_heuristics=True")
     assert_equal_state(*found.values())
     assert torch.equal(found[SafeCheckpointer]["net"][0].weight, weights["weight"])
-    with pytest.raises(ValueError, match=r"have the query \?token=1; only"):
+    with pytest.raises(ValueError, match=r"ends in \?token=1; only"):
         load(f"{tmp_path}/m.pth?token=1")
     with pytest.raises(ValueError, match="is own://folder; expected a folder on this machine"):
         SafeCheckpointer(make_model(), "own://folder")
@@ -222,7 +222,7 @@ def test_changed_bytes_are_refused(tmp_path):
         load(path)
 
 
-RECORD, TENSOR = "m.pth: the record of the weights' origin cannot be", torch.ones(1)
+RECORD, TENSOR = "m.pth: the record of the conversion in this file is", torch.ones(1)
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ def test_labels_that_are_all_ignored(raw):
     for path in labels:
         write_label_png(path, np.full_like(read_label_image(path), 255))
     (fault,) = faults_of(check_data, [file], 1)
-    assert fault.startswith(f"{raw.png('')}: all pixels are ignored")
+    assert fault.startswith(f"{raw.png('')}: all pixels have ignored labels")
     write_label_png(labels[1], np.ones(read_label_image(labels[1]).shape, np.uint8))
     check_data([file], workers=1)
 
@@ -173,8 +173,8 @@ TURNED[274] = 3
         ),
         ([PHOTO], [LABELS], {"classes": ["a", "b", "c"]}, "these classes have no pixels: c."),
         ([PHOTO], [LABELS * 9], {"ignore": 9}, "Ignored labels: 9 (62.50% of the pixels)."),
-        ([np.full((2, 4), 4000, np.uint16)], [LABELS], {}, "their brightest value is 6.1%"),
-        ([PHOTO // 20], [LABELS], {}, "their brightest value is 3.9%"),
+        ([np.full((2, 4), 4000, np.uint16)], [LABELS], {}, "their largest value is 6.1%"),
+        ([PHOTO // 20], [LABELS], {}, "their largest value is 3.9%"),
         ([PHOTO // 20, PHOTO], [LABELS, LABELS], {}, ""),
         (
             [PHOTO] * 3,
@@ -266,7 +266,7 @@ def palette_data(folder, classes: list, **splits: list[tuple[int, ...]]) -> Path
         (
             [(0, 1, 2), (2, 0, 1)],
             [c | {"labels": k} for k, c in enumerate(coloured(*PALETTE[:3]))],
-            "Give every class its color but no labels .* without palettes",
+            "Give each class its color but no labels .* without palettes",
         ),
     ],
 )

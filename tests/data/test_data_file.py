@@ -135,17 +135,17 @@ def test_annotations_of_another_split_are_one_fault_for_each_folder(raw, raw_val
     raw_val.image("more/second.bmp").unlink()
     (fault,) = faults_of(raw.checked, val=raw_val)
     folder = raw_val.folder
-    lost = f"none of its 2 images has a file in {folder}/images; the first expected file is "
+    lost = f"the JSON lists 2 images, but {folder}/images has none of their files; the first "
     assert (
         fault.startswith(f"{folder}/panoptic.json: {lost}") and "For pets_val, give annot" in fault
     )
 
 
 def test_names_already_in_use(raw, raw_val):
-    with pytest.raises(ValueError, match="pets_train: two data files have this name"):
+    with pytest.raises(ValueError, match="Several data files describe pets_train"):
         register_data_sets([raw.described(), raw_val.described()])
     DatasetCatalog.register("taken_train", list)
-    with pytest.raises(ValueError, match="a data set named taken_train is already registered"):
+    with pytest.raises(ValueError, match="the name taken_train is taken by another data set"):
         register_data_sets([raw.described("taken")])
 
 
@@ -178,7 +178,9 @@ def test_names_of_detectron2s_own_data_sets(tmp_path):
     for taken in DatasetCatalog.list():
         name, _, split = taken.partition("_")
         described = SEMANTIC | {"name": name, "semantic": {split: places}}
-        with pytest.raises(DataFaults, match=f"name '{name}': Detectron2 has {taken}. Choose"):
+        with pytest.raises(
+            DataFaults, match=f"name '{name}': Detectron2 already has a data set {taken}"
+        ):
             read_data_file(written(tmp_path / "a.yaml", described))
     for free in ("coco_2023", "cityscapes_fine_mine", "lvis"):
         assert read_data_file(written(tmp_path / "a.yaml", SEMANTIC | {"name": free})).name == free

@@ -166,7 +166,7 @@ def test_doors_of_a_script(tmp_path, monkeypatch):
 def test_changing_only_the_head_gives_the_plain_baseline(caplog):
     opts = ["MODEL.SEM_SEG_HEAD.NAME", "SemSegFPNHead", "MODEL.OCR.CHANNELS", "64"]
     complete_config(load_config(str(OCR_CONFIG), ["DATASETS.TEST", "()", *opts]))
-    assert "No effect: MODEL.OCR.CHANNELS, MODEL.OCR.KEY_CHANNELS. SemSegFPNHead" in caplog.text
+    assert "SemSegFPNHead has no OCR: MODEL.OCR.CHANNELS, MODEL.OCR.KEY_CHANNELS" in caplog.text
 
 
 def test_a_file_overrides_the_files_it_includes(tmp_path):
@@ -183,7 +183,7 @@ def test_a_file_overrides_the_files_it_includes(tmp_path):
     "content, fault",
     [
         ("", "must consist of KEY: VALUE lines"),
-        ("_BASE_: c.yaml\n", "the file in _BASE_ cannot be read"),
+        ("_BASE_: c.yaml\n", "its _BASE_ config cannot be read"),
         ("_BASE_: list.yaml\n", "list.yaml must consist of KEY: VALUE"),
         ("_BASE_: ../base.yaml\n", "/base.yaml does not exist"),
         ("_BASE_: http://127.0.0.1/a.yaml\n", "a web address. Download it first"),

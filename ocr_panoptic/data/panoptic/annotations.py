@@ -22,7 +22,7 @@ from ocr_panoptic.data.classes import (
 )
 from ocr_panoptic.data.faults import DataFaults, gathering, raise_if_any, repeated
 from ocr_panoptic.errors import MissingFileError
-from ocr_panoptic.formats.coco_panoptic import THINGS_LABEL
+from ocr_panoptic.formats.coco_panoptic import MAX_ID, THINGS_LABEL
 from ocr_panoptic.formats.files import collection_paused, read_json
 from ocr_panoptic.formats.pictures import Color
 
@@ -59,13 +59,13 @@ def parse_categories(entries: object, source: str) -> list[Category]:
             faults.append(f"category {key} {value!r} is used {times} times.")
     num_stuff = sum(not entry["isthing"] for entry in usable)
     if num_stuff >= VOID_LABEL:
-        faults.append(f"{num_stuff} stuff categories; 8-bit PNGs hold at most {VOID_LABEL - 1}.")
+        faults.append(f"found {num_stuff} stuff categories, expected at most {VOID_LABEL - 1}.")
     if not faults and num_stuff == len(usable):
         faults.append(
             "no category has isthing 1, but Panoptic-FPN needs at least one thing category (no "
             'image has to show it). Datumaro writes 0 for all categories: in "categories", set '
-            "isthing to 1 for classes of objects. If all classes are regions, use semantic labels "
-            "and OCRSemanticSegmentor."
+            "isthing to 1 for classes of objects. If no class has objects, use label PNGs and a "
+            "config for semantic segmentation."
         )
     raise_if_any([f"{source}: {fault}" for fault in faults])
     return [
@@ -155,7 +155,7 @@ def read_panoptic_json(path: Path) -> PanopticJson:
     for number in annotations.keys() - images.keys():
         faults.append(f'annotation of image {number!r}: "images" has no image with this id.')
     for number in images.keys() - annotations.keys():
-        faults.append(f"image {number!r} has no annotation.")
+        faults.append(f'"annotations" has no entry with image_id {number!r}.')
     listed = [entry for entry in content["categories"] if isinstance(entry, dict)]
     # Whether each category is stuff; faulty ones, too.
     known = {e["id"]: e.get("isthing") == 0 for e in listed if is_id(e.get("id"))}
@@ -258,8 +258,10 @@ def _annotation_faults(annotation: dict, known: dict[int, bool]) -> Iterator[str
         is_stuff = is_id(category) and known.get(category, False)
         owners.setdefault(number, []).append(category if is_stuff else None)
         if number == 0:
-            yield "segment id 0 is reserved for void."
-        if not is_id(category) or category not in known:
+            yield f"a segment has the id 0, which means void; expected 1..{MAX_ID}."
+        if not is_id(category):
+            yield f"segment {number}: category_id must be an integer, found {category!r}."
+        elif category not in known:
             yield f'segment {number}: category {category!r} is not in "categories".'
         if iscrowd not in (0, 1):
             yield f"segment {number}: iscrowd must be 0 or 1, found {iscrowd!r}."

@@ -32,12 +32,15 @@ def general_faults(source: PanopticSource, images: list[PanopticImage]) -> Itera
     """Yield one fault, instead of a fault per image, if all images or all PNGs are missing."""
     for k, key in enumerate(("images", "segments")):
         files = [source.files(image)[k] for image in images]
+        fix = (
+            f" For {source.name}, give annotations and {key} of the same split. File names in the "
+            "JSON must be relative to that folder."
+        )
         if len(files) > 1 and not any(map(os.path.exists, files)):
             yield (
-                f"{source.split.annotations}: none of its {len(files)} images has a file in "
-                f"{getattr(source.split, key)}; the first expected file is {files[0]}. For "
-                f"{source.name}, give annotations and {key} of the same split. File names in the "
-                "JSON must be relative to that folder."
+                f"{source.split.annotations}: the JSON lists {len(files)} images, but "
+                f"{getattr(source.split, key)} has none of their files; the first expected file is "
+                f"{files[0]}.{_found_beside(Path(files[0])) or fix}"
             )
 
     read = []
@@ -47,7 +50,7 @@ def general_faults(source: PanopticSource, images: list[PanopticImage]) -> Itera
             ids = {*np.unique(source.read_segments(png)).tolist()} - {0}
             read.append((png, _is_swapped(ids, listed)))
     if read and all(swapped for _, swapped in read):
-        yield f"{read[0][0]}: {SWAPPED} If all PNGs are so, correct them: {SWAP}"
+        yield f"{read[0][0]}: {SWAPPED} If this is so in all PNGs, correct them with {SWAP}"
 
 
 def _is_swapped(ids: Collection[int], listed: Collection[int]) -> bool:
@@ -120,7 +123,7 @@ def check_image(source: PanopticSource, things: frozenset[int], image: PanopticI
     try:
         ids = source.read_segments(png)
     except (FileNotFoundError, ValueError) as error:
-        return Findings([*faults, str(error)], size, classes, photo)
+        return Findings([*faults, f"{error}{_found_beside(png)}"], size, classes, photo)
     if ids.shape != size:
         faults.append(
             f"{png}: the PNG of image {image.id!r} has {ids.shape[1]}x{ids.shape[0]} pixels, but "
@@ -141,13 +144,19 @@ def check_image(source: PanopticSource, things: frozenset[int], image: PanopticI
     )
 
 
+def _found_beside(path: Path) -> str:
+    """Name the files that differ from a missing file only in the suffix; "" if there are none."""
+    if path.exists():
+        return ""
+    others = sorted(p.name for p in path.parent.glob("*") if p.stem == path.stem)
+    return f" Found {', '.join(others)}: correct file_name in the JSON." if others else ""
+
+
 def _photo(
     image: PanopticImage, path: Path, channels: int, faults: list[str]
 ) -> PictureSize | None:
     if not path.exists():
-        others = sorted(p.name for p in path.parent.glob("*") if p.stem == path.stem)
-        hint = f" Found {', '.join(others)}: correct file_name in the JSON." if others else ""
-        faults.append(f"{path}: image {image.id!r} not found.{hint}")
+        faults.append(f"{path}: image {image.id!r} not found.{_found_beside(path)}")
         return None
     try:
         photo = read_size(path, channels)
@@ -175,13 +184,13 @@ def _compare_segments(
     listed = {segment["id"]: segment for segment in image.segments}
     faults, covered = [], 0
     if _is_swapped(drawn.keys(), listed.keys()):
-        return [f"{path}: {SWAPPED} Correct it, and only the PNGs that are named: {SWAP}"], 0
+        return [f"{path}: {SWAPPED} Correct only the PNGs that are listed here, with {SWAP}"], 0
     for number in sorted(drawn.keys() - listed.keys()):
         pixels = f"segment {number} covers {drawn[number].area} pixels"
         faults.append(f"{path}: {pixels}, but the JSON's segments_info does not list it.")
     for number, segment in listed.items():
         if number > MAX_ID:
-            faults.append(f"{path}: segment {number}: the largest id in a PNG is {MAX_ID}.")
+            faults.append(f"{path}: segment {number}: expected an id of at most {MAX_ID}.")
         elif number not in drawn:
             covered += 1
         else:

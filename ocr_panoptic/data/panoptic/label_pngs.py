@@ -81,9 +81,9 @@ class PanopticPng:
         differing = drawn - listed if record.get("hides_segments") else drawn ^ listed
         if differing:
             raise UserError(
-                f"{path}: the PNG and the JSON's segments_info list different segments; only one "
-                f"of them has {first_few(list(map(str, sorted(differing))))}. Was a file changed "
-                "after training started?"
+                f"{path}: the PNG and its entry in the JSON (segments_info) have different "
+                f"segments; only one of them has {first_few(list(map(str, sorted(differing))))}. "
+                "Was a file changed after training started?"
             )
         places = runs.places()
         self.picture = places if places.dtype == np.uint8 else id2rgb(places)

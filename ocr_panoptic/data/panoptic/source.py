@@ -190,6 +190,6 @@ def read_split(split: PanopticSplit) -> PanopticJson:
         if not folder.is_dir():
             raise MissingFileError(
                 f"{printable(folder)}: folder of {what} not found. Was it moved? Paths in a data "
-                "file are relative to the folder of the data file."
+                "file are relative to the data file."
             )
     return read_panoptic_json(split.annotations)

@@ -59,8 +59,8 @@ class CocoSource(PanopticSource):
         images = {image.id for image in self.content.images}
         if foreign := sorted(annotations.keys() ^ images):
             some = first_few(list(map(str, foreign)))
-            fault = f"{len(foreign)} images are only in this file or only in"
-            raise DataFaults([f"{self.instances_json}: {fault} {self.split.annotations}: {some}."])
+            fault = f"{self.split.annotations} has other images; only one file has {some}."
+            raise DataFaults([f"{self.instances_json}: {fault} Use JSONs of the same split."])
         records = super().__call__()
         class_of = panoptic_metadata(coco_categories())["thing_dataset_id_to_contiguous_id"]
         for record in records:

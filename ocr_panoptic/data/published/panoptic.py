@@ -109,7 +109,10 @@ def read_ade20k_ids(path: str | os.PathLike) -> np.ndarray:
     is_object = colors[..., 1] > 0
     category, number, _ = colors[is_object].T
     if foreign := sorted(set(np.unique(category).tolist()) - set(range(1, len(ADE20K_THINGS) + 1))):
-        raise UserError(f"{path}: object categories {foreign} in the red channel, expected 1..100.")
+        raise UserError(
+            f"{path}: the red channel has the object categories {foreign}, expected 1..100. Is the "
+            "PNG from annotations_instance.tar?"
+        )
     label = np.array([0, *ADE20K_THINGS], np.int32)[category]
     ids[is_object] = label * ADE20K_OBJECTS + number
     return ids

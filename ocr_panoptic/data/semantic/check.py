@@ -67,7 +67,7 @@ def joint_faults(
 ) -> Iterator[str]:
     """Yield a fault if all pixels are ignored, or if a program has sorted the palettes."""
     if not any(image.classes for image in findings):
-        yield f'{source.split.labels}: all pixels are ignored. Correct the key "ignore".'
+        yield f'{source.split.labels}: all pixels have ignored labels. Correct the key "ignore".'
     entries = _palette(pairs, findings)
     yield from [*_misplaced(source.space, entries)] or palette_faults(entries)
 
@@ -87,7 +87,7 @@ def palette_faults(entries: Iterable[PaletteEntry]) -> Iterator[str]:
         yield (
             f"{entry.file}: palette index {entry.place} has the colour {[*entry.colour]}, but "
             f"palette index {other.place} of {other.file} has the colour {[*other.colour]}. A "
-            "program may have sorted the palettes, so an index does not mean one class. Give every "
+            "program may have sorted the palettes, so an index can mean several classes. Give each "
             f"class its color but no labels ({{name: NAME, color: {[*entry.colour]}}}), and list "
             "colours to ignore as ignore: [[R, G, B]]. If the indices are right, save the files "
             "without palettes."
@@ -108,9 +108,9 @@ def _misplaced(space: LabelSpace, entries: Sequence[PaletteEntry]) -> Iterator[s
         yield (
             f"{entry.file}: palette index {entry.place} has the colour {[*entry.colour]} of "
             f"{names[known[entry]]!r}, but as a label, {entry.place} is "
-            f"{names[label_map[entry.place]]!r}. Colours do not count, because some belong to no "
-            f"class: {first_few([*foreign])}. Correct the colors of the classes, or add these to "
-            "ignore. If the indices are right, remove the colors."
+            f"{names[label_map[entry.place]]!r}. The colours are not used, because some belong "
+            f"to no class: {first_few([*foreign])}. Correct the colors of the classes, or add "
+            "these to ignore. If the indices are right, remove the colors."
         )
 
 

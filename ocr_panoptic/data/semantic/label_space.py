@@ -142,7 +142,7 @@ def _faults_of_pairs(pairs: object, names: tuple[str, ...]) -> Iterator[str]:
         if name not in names:
             yield f"flip_pairs names {name!r}, which is not a class."
         elif flat.count(name) > 1:
-            yield f"flip_pairs names {name!r} {flat.count(name)} times."
+            yield f"flip_pairs names {name!r} {flat.count(name)} times; expected once."
 
 
 def _label_map(
@@ -184,8 +184,10 @@ def _label_map(
                 hint = " For a colour, write [[R, G, B]]." if len(raw_labels) == 3 else ""
                 if without and label == VOID_LABEL:
                     other = names[label_map[number]]
-                    hint = f" Without labels, it is {other}: write {{name: {other}, labels: ...}}"
-                    hint += f" for all classes, or remove {other} if its pixels should be ignored."
+                    hint = (
+                        f" Without the key labels, it means {other}: write {{name: {other}, "
+                        "labels: ...} for all classes, or remove the class if it should be ignored."
+                    )
                 faults.append(f"label {text} is used twice, the second time for {owner!r}.{hint}")
             else:
                 label_map[number] = label

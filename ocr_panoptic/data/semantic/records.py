@@ -48,7 +48,7 @@ class LabelledFolder:
     image_suffixes: tuple[str, ...] = IMAGE_SUFFIXES
     label_suffixes: tuple[str, ...] = LABEL_SUFFIXES + LOSSY_SUFFIXES
     listed_by_labels: bool = False
-    hint: str = "Was it moved?"
+    hint: str = "Was the folder moved?"
 
     def unlabelled(self) -> list[Path]:
         """Return the image files of a split without labels, sorted by name."""
@@ -95,8 +95,8 @@ class LabelledFolder:
                 ends = ", ".join(other_suffixes)
                 hint = f"No file there ends in {ends}. For other formats, use ocr-panoptic import."
             faults.append(
-                f"{wanted[lost[0]]}: this file has no matching {kind} in {printable(folder)}, nor "
-                f"has any other of the {len(wanted)} files. {hint}"
+                f"{wanted[lost[0]]}: neither this file nor any other of the {len(wanted)} files "
+                f"has a matching {kind} in {printable(folder)}. {hint}"
             )
         else:
             for key in lost:

@@ -40,8 +40,8 @@ def comparison(config: Path, overrides: Mapping[str, Any], seeds: Sequence[int])
     architecture = cfg.MODEL.META_ARCHITECTURE
     if architecture not in _METRICS:
         raise UserError(
-            f"MODEL.META_ARCHITECTURE is {architecture}; only heads of "
-            f"{', '.join(_METRICS)} can be compared."
+            f"MODEL.META_ARCHITECTURE is {architecture}; expected {' or '.join(_METRICS)}, whose "
+            "heads can be compared."
         )
     head = cfg.MODEL.SEM_SEG_HEAD
     published = {"MODEL.OCR.RESIDUAL": "False", "MODEL.OCR.COARSE_START": "pytorch"}

@@ -127,7 +127,7 @@ def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path)
     rows, metrics = read_training_log(folder), flatten_results_dict(evaluation.results)
     if absent := [metric for metric in study.metrics if metric not in metrics]:
         measured = ", ".join(m for m in metrics if "-" not in m)
-        raise UserError(f"{folder}: expected {', '.join(absent)}; the evaluation has {measured}")
+        raise UserError(f"{folder}: the evaluation lacks {', '.join(absent)}; it has {measured}")
     times = [row["time"] for row in rows if "time" in row]
     record = {
         "system": name,

@@ -54,7 +54,7 @@ def kept_predictions(trained: TrainedModel) -> KeptPredictions:
     if cfg.MODEL.META_ARCHITECTURE != "PanopticSegmentor":
         raise UserError(
             f"MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; expected "
-            "PanopticSegmentor, whose merge can be fitted"
+            "PanopticSegmentor, which merges things and stuff"
         )
     name = cfg.DATASETS.TEST[0]
     metadata = MetadataCatalog.get(name)
@@ -123,7 +123,7 @@ def fit_merge(
     count = len(kept.images)
     if not 2 <= folds <= count:
         raise UserError(
-            f"{count} images cannot be split into {folds} folds; expected at least 2 folds, each "
+            f"--folds is {folds}, but there are {count} images; expected at least 2 folds, each "
             "with at least one image"
         )
     search = _Search(kept, present)

@@ -92,7 +92,9 @@ def _load(source: Path) -> tuple[dict, dict[str, str], dict[str, list[dict]]]:
         raise unreadable(source, content, fault)
     annotations = content["annotations"]
     if annotations and "segments_info" in annotations[0]:
-        raise UserError("this panoptic JSON needs no import. Give it in a data file.")
+        raise UserError(
+            "a panoptic JSON needs no import. Name it in a data file (datasets/README.md)."
+        )
     if annotations and not any(annotation.get("segmentation") for annotation in annotations):
         raise UserError(
             'no annotation has a "segmentation". Boxes do not show which pixels belong to an '

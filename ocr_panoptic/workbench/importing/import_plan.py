@@ -84,8 +84,8 @@ def check_plan(sources: Mapping[str, AnnotationSource], plan: ImportPlan) -> Non
         raise UserError(f"--polygons does not apply to {plan.format}. Remove it.")
     if {source.labels is not None for source in sources.values()} != {plan.label_space is not None}:
         raise UserError(
-            "Label PNGs need --label-classes (their class file), and --label-classes needs label "
-            "PNGs: give a folder of label PNGs after the images in --train and --val."
+            "Label PNGs need their folder after the images, in each of --train and --val, and "
+            "their class file in --label-classes. Give all of these, or none."
         )
     for source in sources.values():
         if source.labels is not None and not source.labels.is_dir():
@@ -188,11 +188,11 @@ def _name_faults(
         for image in images:
             other = owners.setdefault(os.path.realpath(image.file), split)
             if other != split:
-                yield f"{image.file}: the image is in both {other} and {split}."
+                yield f"{image.file}: the image is in {other} and {split}; expected only one."
         if not images:
             yield f"{place}: no image has annotations."
         for name, times in repeated(image.name for image in images):
-            yield f"{place}: {times} images are named {name}."
+            yield f"{place}: {times} images are named {name}. Rename all but one."
 
 
 def _with_own_stems(images: Sequence[AnnotatedImage]) -> list[AnnotatedImage]:

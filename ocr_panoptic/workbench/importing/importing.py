@@ -100,7 +100,7 @@ def import_annotations(
             raise_if_any(
                 [
                     f"{split}: all pixels are void, because no image shows a class that is used. "
-                    f"The annotations have {', '.join(class_counts)}."
+                    f"List some of these as things or stuff: {', '.join(class_counts)}."
                     for split, numbers in counts.items()
                     if numbers["segments"] == numbers.get("hidden", Counter())
                 ]

@@ -202,7 +202,9 @@ def resolve_kinds(
     if rest is None or rest in kinds.stuff:
         return kinds
     if rest in (*kinds.things, *kinds.ignore):
-        raise UserError(f"--rest {rest}: this class is not stuff. Give another class.")
+        raise UserError(
+            f"--rest {rest}: expected a stuff class or a new name, found a thing or ignored class."
+        )
     return Kinds(kinds.things, (*kinds.stuff, rest), kinds.ignore, kinds.colors)
 
 
@@ -232,10 +234,12 @@ def check_classes(kinds: Kinds, semantic: bool) -> None:
     if not kinds.classes:
         raise UserError("No classes are left: all are ignored, or no image has segments.")
     if semantic and len(kinds.classes) == 1:
-        raise UserError(f"{kinds.classes[0]!r} is the only class. Add one: --rest background.")
+        raise UserError(f"{kinds.classes[0]!r} is the only class. Add a second: --rest background.")
     if not semantic and not kinds.things:
-        raise UserError("No class is a thing. Give things with --things, or give --semantic.")
+        raise UserError("No class is a thing. Name things with --things, or add --semantic.")
     # A panoptic data set's label PNGs have an additional label for all things.
     count = len(kinds.classes) if semantic else len(kinds.stuff) + 1
     if count > VOID_LABEL:
-        raise UserError(f"There are {count} labels, but label PNGs hold at most {VOID_LABEL}.")
+        raise UserError(
+            f"There are {count} labels, expected at most {VOID_LABEL}. Ignore some classes."
+        )

@@ -218,7 +218,7 @@ def decode_brush(code: list[int], height: int, width: int) -> np.ndarray:
         nonlocal place
         place += size
         if place > len(bits):
-            raise UserError("the rle is truncated")
+            raise UserError("the rle is truncated. Export the task again")
         return int(bits[place - size : place], 2)
 
     count, value_bits = take(32), take(5) + 1

@@ -25,7 +25,9 @@ from .reading import Annotations, check_size, files_below, image_file, read_each
 logger = logging.getLogger(__name__)
 
 # Kind of each shape that has an area -> smallest number of points.
-_FEWEST = {"polygon": 3, "oriented_rectangle": 3, "rectangle": 2, "circle": 2, "mask": 0}
+_FEWEST = {"polygon": 3, "rectangle": 2, "circle": 2, "mask": 0}
+_TURNED = ("oriented_rectangle", "rotation")  # LabelMe's and X-AnyLabeling's; corners as points
+_FEWEST |= dict.fromkeys(_TURNED, 3)
 _WITHOUT_AREA = ("point", "points", "line", "linestrip")
 
 
@@ -89,7 +91,7 @@ def _part(image: AnnotatedImage, shape: dict) -> tuple[int | None, Segment]:
     if kind not in _FEWEST:
         raise UserError(f"unknown shape_type {kind!r}; expected one of {', '.join(_FEWEST)}")
     points = check_points(shape["points"], *size)
-    if kind in ("polygon", "oriented_rectangle") or (kind == "rectangle" and len(points) == 4):
+    if kind in ("polygon", *_TURNED) or (kind == "rectangle" and len(points) == 4):
         mask = drawn("polygon", points, *size)
     elif len(points) != 2:
         raise UserError(f"expected two points, found {len(points)}")
@@ -103,5 +105,5 @@ def _part(image: AnnotatedImage, shape: dict) -> tuple[int | None, Segment]:
         (left, top), (right, bottom) = points.astype(int).tolist()
         pixels = read_base64_png(shape["mask"], bottom - top + 1, right - left + 1)
         mask = placed(pixels > 0, left, top, *size)
-    is_box = kind in ("rectangle", "oriented_rectangle")
+    is_box = kind in ("rectangle", *_TURNED)
     return shape.get("group_id"), Segment(str(label), mask, is_box=is_box)

@@ -79,8 +79,8 @@ def read_masks(source: Path, images: Path | None = None) -> Annotations:
     raise_if_any(faults)
     if not owned:
         raise UserError(
-            f"{source}: none of {len(masks)} masks matches an image in {folder}. A mask must be "
-            "in a folder with the name of its image, or its name must begin or end with that "
+            f"{source}: found {len(masks)} masks, but no images for them in {folder}. A mask must "
+            "be in a folder with the name of its image, or its name must begin or end with that "
             "name. If masks and images have the same names, give two folders: MASKS IMAGES."
         )
     without = [str(photo.relative_to(folder)) for photo in photos if photo not in owned]

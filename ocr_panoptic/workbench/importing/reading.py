@@ -76,8 +76,8 @@ class Annotations:
         if moved := [image for _, (image, _) in found if image.written is not None]:
             shown = [f"{image.name} instead of {image.written}" for image in moved[:3]]
             logger.warning(
-                f"{len(moved)} of {len(found)} images are not at their annotated paths, but were "
-                f"found at other paths: {first_few(shown)}. Check that they are the right images."
+                f"{len(moved)} of {len(found)} images are not at the paths in the annotations, but "
+                f"at other paths: {first_few(shown)}. Check that they are the right images."
             )
         return found
 
@@ -105,6 +105,8 @@ def faults_of(place: str, error: Exception) -> list[str]:
         return [f"{place}: {fault}" for fault in error.faults]
     if isinstance(error, UserError | OSError):
         return [str(error) if str(error).startswith(place) else f"{place}: {error}"]
+    if isinstance(error, KeyError):
+        return [f"{place}: the key {error} is missing."]
     return [f"{place}: cannot be read ({type(error).__name__}: {error})."]
 
 
@@ -145,7 +147,9 @@ def _moved(folder: Path, names: Sequence[str]) -> str:
         matches = [file for file in listed if _folded(f"/{file}").endswith(end)]
         if len(matches) == 1:
             return matches[0]
-        several = f" {len(matches)} files match: {first_few(matches)}." if matches else several
+        several = (
+            f" {len(matches)} files have this name: {first_few(matches)}." if matches else several
+        )
     for fault in file_name_faults(names[0]):
         raise UserError(fault)
     raise MissingImage(

@@ -28,7 +28,7 @@ def read_supervisely(source: Path, images: Path | None = None) -> Annotations:
     one object.
     """
     if images is not None:
-        raise UserError(f"{source}: a project contains its images. Give no folder of images.")
+        raise UserError(f"{source}: a project contains its images. Do not give a folder of images.")
 
     def find(path: Path) -> AnnotatedImage:
         data_set = path.parent.parent

@@ -57,7 +57,9 @@ def read_voc(source: Path, images: Path | None = None) -> Annotations:
     else:
         folder, classes = source, source / _CLASSES
         if not classes.is_dir():
-            raise MissingFileError(f"{classes}: not found. Give the folder that contains it.")
+            raise MissingFileError(
+                f"{classes}: folder not found. Give the folder that contains it."
+            )
         files = files_below(classes, (".png",))
         names = [file.relative_to(classes).with_suffix("").as_posix() for file in files]
     folder_of_images = require_images(images or folder / _IMAGES, source)
@@ -95,7 +97,8 @@ def _read_image(
         objects, objects_in_color = _values(folder / OBJECTS / f"{name}.png", in_colors=False)
         void = _VOID_COLOR if objects_in_color else _VOID
         if objects.shape != classes.shape:
-            raise UserError(f"{folder / OBJECTS / name}.png: the size differs from {path}.")
+            sizes = f"{list(objects.shape)}, but {path} has {list(classes.shape)}"
+            raise UserError(f"{folder / OBJECTS / name}.png: the PNG has the size {sizes}.")
     # Each pair of class and object is looked up once, not for every pixel.
     runs = SegmentRuns(classes << 24 | objects)
     pairs = [(value >> 24, value & 0xFFFFFF) for value in runs.ids.tolist()]

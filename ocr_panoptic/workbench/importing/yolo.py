@@ -91,7 +91,7 @@ def _places(content: dict, source: Path) -> dict[str, list[Path]]:
     searched. The first folders of a path are dropped one by one until the path exists: Roboflow
     writes ``../train/images`` for ``train/images``.
     """
-    fix = f"Give the folder of images after it: --train {source.name} FOLDER."
+    fix = f"Name the folder of images yourself: --train {source.name} FOLDER."
     base = source.parent / str(content.get("path") or "")
     known = [key for keys in SPLITS.values() for key in keys]
     if not content.keys() & {*known}:
@@ -147,12 +147,14 @@ def _images_of(place: Path) -> list[Path]:
     without = sum(not _labels_path(file).exists() for file in files)
     if without == len(files):
         raise UserError(
-            f"{place}: none of the {without} images has a text file in "
+            f"{place}: found {without} images, but no text files for them in "
             f"{_labels_path(files[0]).parent}. After data.yaml, give image folders that have text "
             "files."
         )
     if without:
-        logger.info(f"{place}: {without} of {len(files)} images have no text file and no objects.")
+        logger.info(
+            f"{place}: {without} of {len(files)} images have no text file, so they have no objects."
+        )
     return files
 
 
@@ -180,7 +182,7 @@ def _read_image(
     def segment(words: list[str]) -> Segment:
         number = int(word) if (word := words[0].removesuffix(".0")).isdecimal() else -1
         if number not in names:
-            raise UserError(f"the class {printable(words[0])[:100]} is not in names in data.yaml")
+            raise UserError(f"data.yaml has no name for the class {printable(words[0])[:100]}")
         corners = corners_of([float(word) for word in words[1:]]) * (image.width, image.height)
         mask = mask_of_polygons([corners], image.height, image.width, polygons)
         digits = max((len(word.partition(".")[2]) for word in words[1:]), default=0)

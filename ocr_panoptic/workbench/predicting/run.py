@@ -111,7 +111,10 @@ def _predict(model: Model, items: Sequence[Item], folder: Path, overlays: bool) 
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:  # other errors concern all images
                 raise
-            return item.name, f"{item.source}: the file names of the results would be too long"
+            return (
+                item.name,
+                f"{item.source}: the file names of the results would be too long. Rename it",
+            )
         return item.name, ""
 
     saved = ahead(save, model.results(items))

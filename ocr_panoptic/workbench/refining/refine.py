@@ -51,7 +51,7 @@ def true_offsets(dataset_name: str, boundary_distance: int) -> Offsets:
     label_map = registered_metadata(dataset_name).get("label_map")
     records = list(filter(has_labels, DatasetCatalog.get(dataset_name)))
     if not records:
-        raise UserError(f"--oracle {dataset_name}: the data set has no labels")
+        raise UserError(f"--oracle {dataset_name}: the data set has no labels. Name another")
 
     def of(record: Mapping[str, Any]) -> np.ndarray:
         segments = read_segment_map(record, label_map)
@@ -67,7 +67,7 @@ def stored_offsets(folder: Path) -> Offsets:
     """Return a mapping from image names to the offsets in the .mat files in or below a folder."""
     files = sorted(folder.rglob("*.mat"))
     if not files:
-        raise MissingFileError(f"--offsets {folder}: not a folder with .mat files")
+        raise MissingFileError(f"--offsets {folder}: the folder contains no .mat files")
     names = (file.relative_to(folder).with_suffix("").as_posix() for file in files)
     return {name: partial(read_offsets, file) for name, file in zip(names, files, strict=True)}
 
@@ -99,7 +99,7 @@ def refine_labels(folder: Path, output: Path, offsets: Offsets, scale: int) -> i
         )
     files = sorted(folder.rglob("*.png"))
     if not files:
-        raise MissingFileError(f"--predictions {folder}: not a folder with label PNGs")
+        raise MissingFileError(f"--predictions {folder}: the folder contains no label PNGs")
     by_last = defaultdict(list)
     for name in offsets:
         by_last[PurePath(name).name].append(name)
@@ -114,9 +114,9 @@ def refine_labels(folder: Path, output: Path, offsets: Offsets, scale: int) -> i
             missing.append(name)
     if missing:
         raise UserError(
-            f"{len(missing)} of {len(files)} predictions do not have the name of exactly one image "
-            f"with offsets: {first_few(missing)}. There are offsets for {len(offsets)} images: "
-            f"{first_few(sorted(offsets)) or '-'}."
+            f"{len(missing)} of {len(files)} predictions match no image with offsets, or several: "
+            f"{first_few(missing)}. Name each prediction like its image. The {len(offsets)} images "
+            f"with offsets are {first_few(sorted(offsets)) or '-'}."
         )
     for file, name in with_progress(own.items(), "refine"):
         try:

@@ -86,7 +86,7 @@ def test_faults(miniature, scipy_io):
     path = write_mat(scipy_io, root, release, train, raw, key="other")
     (root / release.mats / f"{other}.mat").unlink()
     assert faults_of(prepare_mat_release, release, root, workers=1) == [
-        f"{path}: no variable {release.key!r}; found names, other.",
+        f"{path}: expected the variable {release.key!r}, found names, other.",
         f"{root / release.mats / other}.mat: file not found.",
     ]
     path.write_bytes(b"not a matrix")

@@ -89,7 +89,7 @@ def test_common_naming_schemes(touch, tmp_path, images, labels, files, pairs):
     ("labels", "facts"),
     [
         ("l/1_L.png l/2_L.png", ("example, 1_L.png, 2_L.png.", "l/{stem}_mask.png", "--from")),
-        ("l/1.npy l/2.npy", ("l, nor has", "ends in .png, ", "import")),
+        ("l/1.npy l/2.npy", ("l. No file", "ends in .png, ", "import")),
     ],
 )
 def test_other_label_names_are_one_fault(touch, folder, labels, facts):

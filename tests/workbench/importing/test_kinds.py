@@ -82,7 +82,7 @@ def test_segments_determine_kinds():
     assert resolve_kinds(found, None, None, "ground").stuff == ("road", "sky", "ground")
     assert resolve_kinds(found, None, None, "sky").stuff == ("road", "sky")
     assert resolve_kinds(found, None, None, "car").stuff == ("car", "road", "sky")
-    with pytest.raises(ValueError, match="--rest car: this class is not stuff"):
+    with pytest.raises(ValueError, match="--rest car: expected a stuff class"):
         resolve_kinds(found, None, Kinds(("car",), ("road", "sky")), "car")
     unknown = count_classes([image(car=True, road=None)])
     assert resolve_kinds(unknown, None, None, "road") == Kinds(("car",), ("road",))

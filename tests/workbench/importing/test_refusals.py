@@ -61,6 +61,7 @@ def part(**value: object) -> dict:
 EMPTY = {"images": [], "annotations": [], "categories": []}
 VIA_REGIONS = [{"shape_attributes": {}, "region_attributes": {"kind": "a", "colour": "b"}}]
 TRUE = base64_png(np.ones((2, 3), np.uint8))
+TURNED = [[1, 4], [4, 1], [8, 5], [5, 8]]
 
 
 @pytest.mark.parametrize(
@@ -70,20 +71,20 @@ TRUE = base64_png(np.ones((2, 3), np.uint8))
         ("coco", {"segmentation": {"counts": 4}}, "annotation 7", "RLE has size None"),
         ("coco", {"segmentation": "xy"}, "annotation 7", "cannot be read .ValueError"),
         ("coco", {"segmentation": [[0, 0, 1, 1, 1e9, 0]]}, "annotation 7", "far outside"),
-        ("yolo-seg", "4 .1 .1 .2 .2 .3 .1", "line 2", "the class 4 is not in names"),
-        ("yolo-seg", "car .1 .1 .2 .2 .3 .1", "line 2", "the class car is not in names"),
+        ("yolo-seg", "4 .1 .1 .2 .2 .3 .1", "line 2", "no name for the class 4"),
+        ("yolo-seg", "car .1 .1 .2 .2 .3 .1", "line 2", "no name for the class car"),
         ("yolo-seg", "0 .1 .1 .2 .2 .3", "line 2", "found 5 coordinates"),
         ("yolo-seg", "0 .1 .1 .2 .2 .3 nan", "line 2", "two numbers each"),
         ("yolo-seg", "0 10 10 20 20 30 10", "line 2", r"\(400, 240\) .* far outside"),
         ("supervisely", bitmap(np.eye(5)), "object 1", "at x 60, y 2 extends beyond"),
         ("supervisely", bitmap(np.eye(4), origin=[-1, 0]), "object 1", "extends beyond"),
         ("supervisely", bitmap(np.eye(4), data="!"), "object 1", "cannot be read"),
-        ("supervisely", {"geometryType": "polygon"}, "object 1", "KeyError: 'points'"),
-        ("cityscapes-polygons", {"label": "car"}, "object 1", "KeyError: 'polygon'"),
+        ("supervisely", {"geometryType": "polygon"}, "object 1", "the key 'points' is missing"),
+        ("cityscapes-polygons", {"label": "car"}, "object 1", "the key 'polygon' is missing"),
         ("cityscapes-polygons", {"label": "car", "polygon": [[0]]}, "object 1", "list"),
         ("cvat", '<blob label="a"/>', "blob 1", "unknown shape; expected polygon, box"),
         ("cvat", '<polygon points="0,0;4,0;4,4"/>', "polygon 1", "'label'"),
-        ("cvat", '<polygon label="a"/>', "polygon 1", "KeyError: 'points'"),
+        ("cvat", '<polygon label="a"/>', "polygon 1", "the key 'points' is missing"),
         ("cvat", '<polygon label="a" points="0,0;4,x;4,4"/>', "polygon 1", "two numbers"),
         ("cvat", '<polygon label="a" points="0,0;4000,0;4,4"/>', "polygon 1", "far outside"),
         ("cvat", '<box label="a" xtl="0" ytl="0" xbr="1" ybr="nan"/>', "box 1", "two numb"),
@@ -92,6 +93,7 @@ TRUE = base64_png(np.ones((2, 3), np.uint8))
         ("cvat", mask("0, 4", 39, 2), "mask 1", "2x2 pixels at x 39, y 0 extends beyond"),
         ("labelme", "no object", "a.json", "cannot be read"),
         ("labelme", {"shape_type": "cube"}, "shape 1", "unknown shape_type 'cube'"),
+        ("labelme", {"shape_type": "rotation", "points": TURNED}, "shape 1", "is fine"),
         ("labelme", {"points": [[1, "a"], [2, 2], [3, 1]]}, "shape 1", "two numbers each"),
         ("labelme", {"shape_type": "circle", "points": [[1, 1]] * 3}, "shape 1", "two points"),
         ("labelme", {"shape_type": "circle", "points": [[1, 1], [79, 1]]}, "sh", "far out"),
@@ -112,7 +114,7 @@ TRUE = base64_png(np.ones((2, 3), np.uint8))
         ("label-studio", part(labels=["dog"]), "bad", r"found \['car', 'dog'\]"),
         ("label-studio", region({}, item_index=1), "bad", "a later image"),
         ("label-studio", part(points=[], closed=False), "bad", "is not closed"),
-        ("label-studio", part(), "region bad", "KeyError: 'points'"),
+        ("label-studio", part(), "region bad", "the key 'points' is missing"),
         ("label-studio", part(points=[[0, 0], [1], [2, 2]]), "bad", "cannot be read"),
         ("label-studio", part(points=[[0, math.nan]]), "bad", "two numbers"),
         ("label-studio", region({"rle": [0, 0]}, "brushlabels"), "bad", "is truncated"),
@@ -199,7 +201,7 @@ TWO = [{"id": 3, "name": "a"}, {"id": 3, "name": "b"}]
         ({"annotations": {"segmentation": []}}, "Boxes do not show"),
         ({"annotations": {"segments_info": []}}, "panoptic JSON needs no import"),
         ({"categories": TWO}, "two categories have the id 3"),
-        ({"categories": [{"id": 1}]}, "KeyError: 'name'"),
+        ({"categories": [{"id": 1}]}, "the key 'name' is missing"),
         ({"categories": 3}, "not a COCO instance JSON.*categories"),
     ],
 )
@@ -222,14 +224,14 @@ TRACK = "<annotations><track/></annotations>"
     [
         ("coco", "a.json", EMPTY, "no folder of images is given. Add it after this path"),
         ("coco", "a.json", {}, "not a COCO instance JSON"),
-        ("voc", None, "", "SegmentationClass: not found. Give the folder that contains"),
+        ("voc", None, "", "SegmentationClass: folder not found. Give the folder that contains"),
         ("yolo-seg", "d.yaml", "train: x", "expected the key .names."),
         ("yolo-seg", "d.yaml", "names: [a, a]", "the class a is listed 2 times"),
         ("yolo-seg", "d.yaml", "names: [a]", "lists no image folders"),
         ("yolo-seg", "d.yaml", "names: [a]\ntrain: z", "z is neither a folder nor a list"),
         ("yolo-seg", "d.txt", "", "the list of images is empty"),
         ("yolo-seg", "b/d.yaml", "names: [a]\ntrain: ../images", "is outside the folder of d.y"),
-        ("yolo-seg", "d.yaml", "names: [a]\ntrain: images", "none of the 1 images has a text"),
+        ("yolo-seg", "d.yaml", "names: [a]\ntrain: images", "found 1 images, but no text"),
         ("cityscapes", "images/a_gtFine.png", "", "no folder of images is given"),
         ("cvat", "a.xml", "<annotations/>", 'contains no images. Export it as "CVAT for images'),
         ("cvat", "a.xml", TRACK, 'video tracks. Export it as "CVAT for images 1.1"'),

@@ -258,5 +258,5 @@ def test_a_run_folder(trained, tiny_data, tmp_path, capsys):
     with pytest.raises(FileNotFoundError, match="moved has no complete checkpoint"):
         ocr_panoptic.load(moved)
     (moved / "config.yaml").unlink()
-    with pytest.raises(FileNotFoundError, match="moved is a folder, but contains no config"):
+    with pytest.raises(FileNotFoundError, match="moved contains no config"):
         ocr_panoptic.load(moved, weights)
