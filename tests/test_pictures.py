@@ -244,7 +244,7 @@ def test_one_and_four_channels(tmp_path):
     wide = read_picture(tmp_path / "wide.png", "BGR", 1)
     assert wide.dtype == np.float32 and np.array_equal(wide[:, :, 0], RAMP)
     for name, channels, fault in (
-        ("rgb.png", 4, r"has 3 channels, expected 4 \(INPUT.CHANNELS\)"),
+        ("rgb.png", 4, r"has 3 channels, expected 4 \(INPUT.CHANNELS, or channels"),
         ("rgb.png", 1, "has 3 channels, expected 1"),
         ("wide.png", 4, "has 1 channels, expected 4"),
         ("print.jpg", 4, "has the colour mode CMYK; expected grey or RGB"),

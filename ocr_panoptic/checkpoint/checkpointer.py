@@ -189,7 +189,7 @@ def last_checkpoint(folder: str | os.PathLike) -> str:
         return str(folder / named)
     newest = newest_whole(folder)
     if named or newest:
-        instead = f"Using the newest complete checkpoint: {newest}" if newest else ""
+        instead = f"The newest complete checkpoint is used: {newest}" if newest else ""
         logger.warning(
             f"{tag} names {named!r}, which is not a complete checkpoint. "
             f"{instead or 'The folder has no complete checkpoint.'}"

@@ -107,7 +107,7 @@ def adapt_input_channels(weights: Mapping[str, Any], model: nn.Module) -> Mappin
     }
     if adapted:
         logging.getLogger(__name__).warning(
-            "%s: adapted weights for 3 image channels to %d", ", ".join(adapted), channels
+            "Adapted weights for 3 image channels to %d channels: %s", channels, ", ".join(adapted)
         )
     return {**weights, **adapted} if adapted else weights
 

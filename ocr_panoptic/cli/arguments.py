@@ -169,7 +169,7 @@ class CommandParser(argparse.ArgumentParser):
             self.add_argument(
                 "--resume",
                 action="store_true",
-                help="continue the run from its last checkpoint; auto: start a new run without one",
+                help="continue the run from its last checkpoint; auto: if it has none, start it",
             )
             self.add_argument(
                 _AUTO, dest="resume", action="store_const", const="auto", help=argparse.SUPPRESS

@@ -26,7 +26,9 @@ def argument_parser() -> CommandParser:
     parser.add_argument("--config-file", required=True, metavar="CONFIG", help="your head's config")
     parser.add_data()
     parser.add_argument("--output", type=path, required=True, help="folder for runs and tables")
-    parser.add_argument("--seeds", type=positive, default=3, help="runs of each head (default 3)")
+    parser.add_argument(
+        "--seeds", type=positive, default=3, help="number of runs of each head (default 3)"
+    )
     only = "write tables of the finished runs, without training"
     parser.add_argument("--report-only", action="store_true", help=only)
     parser.add_opts()

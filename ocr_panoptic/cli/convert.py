@@ -25,7 +25,7 @@ def argument_parser() -> CommandParser:
     parser.add_argument("--from", dest="source", required=True, choices=LAYOUTS)
     parser.add_argument("input", type=path, help="published weights file")
     parser.add_argument("output", type=path, help="new .pth or .safetensors file")
-    parser.add_argument("--config-file", required=True, help="training config, see above")
+    parser.add_argument("--config-file", required=True, help="config for training these weights")
     trusting = "load a pickle even if it may run code; only for files that you trust"
     parser.add_argument("--trust-pickle", action="store_true", help=trusting)
     parser.add_argument("--opts", nargs=argparse.REMAINDER, default=[], help="KEY VALUE ...")

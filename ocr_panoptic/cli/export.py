@@ -30,7 +30,7 @@ def argument_parser() -> CommandParser:
         default="float32",
         help="number format of the network's weights (default: %(default)s)",
     )
-    parser.add_argument("--page", type=path, metavar="FOLDER", help="folder for a web page")
+    parser.add_argument("--page", type=path, metavar="FOLDER", help="also write a web page here")
     parser.add_argument(
         "--onnxruntime-web",
         type=path,

@@ -53,9 +53,13 @@ def argument_parser() -> CommandParser:
         metavar=("FILE", "CLASS"),
         help="YAML file with things, stuff, ignore and colors, or names of thing classes",
     )
-    parser.add_argument("--label-classes", type=path, help="YAML or JSON file of LABELS' classes")
     parser.add_argument(
-        "--crowds", choices=("groups", "objects"), help="what iscrowd 1 in COCO marks"
+        "--label-classes", type=path, help="YAML or JSON file with the classes of LABELS"
+    )
+    parser.add_argument(
+        "--crowds",
+        choices=("groups", "objects"),
+        help="what iscrowd 1 means: groups of objects, or single objects",
     )
     parser.add_argument(
         "--polygons",
@@ -66,7 +70,9 @@ def argument_parser() -> CommandParser:
     )
     parser.add_argument("--missing", choices=("skip",), help="leave out images that are missing")
     parser.add_argument("--rest", metavar="CLASS", help="stuff class for unlabelled pixels")
-    parser.add_argument("--semantic", action="store_true", help="import classes without objects")
+    parser.add_argument(
+        "--semantic", action="store_true", help="make a semantic data set (no objects)"
+    )
     training = "share of the images to use for training, such as 0.8; the others are for validation"
     parser.add_argument("--split", type=float, metavar="SHARE", help=training)
     parser.add_argument("--output", type=path, help="folder (default: $DETECTRON2_DATASETS/NAME)")

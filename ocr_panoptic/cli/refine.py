@@ -26,10 +26,16 @@ def argument_parser() -> CommandParser:
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--weights", help="weights of a trained SegFix model")
-    source.add_argument("--offsets", type=path, help="folder of .mat files, named like the images")
-    source.add_argument("--oracle", metavar="DATA_SET", help="data set whose true offsets are used")
+    source.add_argument(
+        "--offsets", type=path, help="folder of .mat files, which are named like the images"
+    )
+    source.add_argument(
+        "--oracle", metavar="DATA_SET", help="data set whose ground truth gives the offsets"
+    )
     parser.add_argument("--config-file", help="config of the SegFix model")
-    parser.add_argument("--images", help="folder or list (.txt) of the images for SegFix")
+    parser.add_argument(
+        "--images", help="folder of images, or list of images (.txt), for --weights"
+    )
     reach = "with --oracle, pixels up to this distance from a boundary have offsets (default 5)"
     parser.add_argument("--boundary-distance", type=positive, default=5, help=reach)
     parser.add_opts()

@@ -229,11 +229,10 @@ def _merge(cfg: "CfgNode", values: Mapping[str, Any], place: str = "") -> None:
         if key not in known:
             _refuse_unknown(key, known, place)
         form, usual = type(known[key]).__name__, known[key]
-        said = f"{key} is {value!s:.100}{place}; expected"
         if isinstance(usual, float) and _NUMBER.fullmatch(str(value)):
+            if not math.isfinite(float(value)):
+                raise UserError(f"{key} is {value}{place}; expected a finite number.")
             value = float(value)  # such as SOLVER.EPOCHS 80
-            if not math.isfinite(value):
-                raise UserError(f"{said} a finite number.")
         try:
             if str(value) == "None" and usual is not None:
                 raise UserError("no value")
@@ -241,7 +240,9 @@ def _merge(cfg: "CfgNode", values: Mapping[str, Any], place: str = "") -> None:
         except (ValueError, MemoryError, RecursionError) as e:  # the last two: deep nesting
             if isinstance(usual, list):
                 usual = "('a',) (in a shell: \"('a',)\")"
-            raise UserError(f"{said} a value of type {form}, such as {usual}") from e
+            raise UserError(
+                f"{key} is {value!s:.100}{place}; expected a value of type {form}, such as {usual}"
+            ) from e
 
 
 def _refuse_unknown(key: str, known: Mapping[str, Any], place: str) -> NoReturn:
@@ -262,8 +263,8 @@ def find_config(config: str) -> str:
     if os.path.isfile(config):
         if are_weights(config):
             raise UserError(
-                f"{config} is a weights file, not a config. Name a config or the folder of a run "
-                "as the config, and name this file as the weights."
+                f"{config} is a weights file, not a config. Name it as the weights (--weights), "
+                "and name a config or the folder of a run as the config (--config-file)."
             )
         return config
     if (known := config_path(config)).is_file():

@@ -209,8 +209,10 @@ def check_name(name: object, splits: Iterable[object] = ()) -> None:
         )
     for split in splits:
         if DETECTRON2S.fullmatch(f"{name}_{split}"):
-            taken = f"Detectron2 already has a data set {name}_{split}"
-            raise UserError(f"name {name!r}: {taken}. Choose another name.")
+            raise UserError(
+                f"name {name!r}: Detectron2 already has a data set {name}_{split}. Choose another "
+                "name."
+            )
 
 
 def _faults(content: dict) -> Iterator[str]:
@@ -227,7 +229,7 @@ def _faults(content: dict) -> Iterator[str]:
     if (channels := content.get("channels", 3)) not in CHANNELS:
         yield f"channels is {channels!r:.100}, expected one of {', '.join(map(str, CHANNELS))}."
     if len(kinds) != 1:
-        yield f"expected 'panoptic' or 'semantic', found {' and '.join(kinds) or 'neither'}."
+        yield f"expected either panoptic or semantic, found {' and '.join(kinds) or 'neither'}."
     elif not splits or not isinstance(splits, dict):
         yield f"{kinds[0]} must map splits (train, val) to their paths, found {splits!r:.100}."
     else:

@@ -38,7 +38,7 @@ class BestModel:
         metrics = flatten_results_dict(results)
         value = float(metrics.get(self.metric, math.nan))
         if math.isnan(value):
-            text = "TEST.BEST_CHECKPOINT: %s has no value, so no best model is saved. Metrics: %s"
+            text = "TEST.BEST_CHECKPOINT %s has no value, so no best model is saved. Metrics: %s"
             logger.warning(text, self.metric, ", ".join(metrics))
         elif value > self.value:
             self.value, self.iteration = value, iteration

@@ -94,7 +94,7 @@ def moved(values: Array, sources: Array) -> Array:
         (height, width), (rows, columns) = values.shape[-2:], sources.shape
         raise UserError(
             f"the prediction has {width}x{height} pixels, but the offsets have {columns}x{rows} "
-            "(width x height)"
+            "(width x height); expected equal sizes"
         )
     # The number of pixels, not -1: for an empty list of masks, -1 would be ambiguous.
     return values.reshape(*values.shape[:-2], sources.shape[0] * sources.shape[1])[..., sources]

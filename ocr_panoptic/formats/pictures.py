@@ -324,7 +324,10 @@ def _check(image: Image.Image, channels: int) -> None:
             "read. Write ExtraSamples 2, or save a PNG"
         )
     if bands != channels:
-        raise UserError(f"has {bands} channels, expected {channels} (INPUT.CHANNELS)")
+        raise UserError(
+            f"has {bands} channels, expected {channels} (INPUT.CHANNELS, or channels in the data "
+            "file)"
+        )
 
 
 def _bits(image: Image.Image) -> int:

@@ -226,8 +226,10 @@ def semantic_logits(network: Any, batched_inputs: list[dict]) -> Tensor | tuple[
         return network.sem_seg_head.layers(network.backbone(images.tensor))
     if isinstance(network, OCRSemanticSegmentor):
         return network.layers(batched_inputs)
-    expected = "expected PanopticFPN or OCRSemanticSegmentor, which predict semantic logits"
-    raise UserError(f"The model is a {type(network).__name__}; {expected}.")
+    raise UserError(
+        f"The model is a {type(network).__name__}, which has no semantic logits; expected "
+        "PanopticFPN or OCRSemanticSegmentor."
+    )
 
 
 def _shared_copy(model: nn.Module) -> nn.Module:

@@ -132,7 +132,9 @@ class RefinedHead(nn.Module):
             size = [self.common_stride * n for n in refined.shape[2:]]
             return resize(refined, size, self.align_corners), {}
         if targets is None:
-            raise UserError("Training needs the ground truth (sem_seg) of every image.")
+            raise UserError(
+                "Training needs the ground truth of every image, but the input has no sem_seg."
+            )
         return None, self.losses((coarse, refined), targets)
 
     def layers(

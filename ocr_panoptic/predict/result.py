@@ -84,12 +84,15 @@ def classes_of(metadata: Metadata, kind: str) -> Classes:
             labels = raw_labels(names, metadata.get("label_map"))
         return Classes(names, metadata.stuff_colors, labels, [], [], [], [])
     labels = np.array(range(len(names)) if kind == "train" else stuff)
-    if labels.min() < 0 or labels.max() > np.iinfo(np.uint16).max:
-        fault = "the category id 0 is in use, but label PNGs need 0 for things"
-        if labels.max() > np.iinfo(np.uint16).max:
-            fault = f"the category id {labels.max()} does not fit into 16 bits"
+    if labels.min() < 0:
         raise UserError(
-            f"--labels {kind} is impossible for {metadata.name}: {fault}. Use --labels train."
+            f"--labels {kind} needs the label 0 for things, but in {metadata.name} 0 is a "
+            "category id. Use --labels train."
+        )
+    if labels.max() > np.iinfo(np.uint16).max:
+        raise UserError(
+            f"--labels {kind} needs category ids of 16 bits, but {metadata.name} has the id "
+            f"{labels.max()}. Use --labels train."
         )
     labels = labels.astype(np.uint8 if labels.max() < 256 else np.uint16)
     categories, thing_colors = categories_of(metadata), metadata.thing_colors

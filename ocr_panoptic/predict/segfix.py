@@ -66,8 +66,10 @@ def load_segfix_config(file: str, overrides: Mapping[str, Any] | Sequence[Any]) 
 def _check_segments(cfg: CfgNode, dataset: str) -> None:
     """Refuse a data set that has neither semantic nor panoptic labels."""
     if registered_metadata(dataset).get("evaluator_type") not in (SEMANTIC, PANOPTIC):
-        needed = "SegFix needs a data set with semantic or panoptic labels"
-        raise UserError(f"{needed}, but {dataset} has neither.")
+        raise UserError(
+            f"SegFix needs semantic or panoptic labels, but {dataset} has neither. Name another "
+            "data set."
+        )
 
 
 def _offset_mapper(cfg: CfgNode, is_train: bool) -> SemanticDatasetMapper:

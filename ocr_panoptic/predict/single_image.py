@@ -24,7 +24,7 @@ def class_metadata(cfg: CfgNode) -> Metadata:
             "another model's config, or apply it with ocr-panoptic refine."
         )
     if not cfg.DATASETS.TEST:
-        raise UserError("DATASETS.TEST is empty. Name the data set of the model's classes there.")
+        raise UserError("DATASETS.TEST is empty. Set it to a data set with the model's classes.")
     return MetadataCatalog.get(cfg.DATASETS.TEST[0])
 
 

@@ -147,7 +147,10 @@ def check_inference_keys(cfg: CfgNode) -> None:
     """Refuse a TEST.PRECISION that the device or TEST.OPTIMIZED does not allow."""
     precision, device = cfg.TEST.PRECISION, cfg.MODEL.DEVICE
     if precision == "float16" and not device.startswith("cuda"):
-        raise UserError(f"TEST.PRECISION float16 needs a GPU, found {device}. Set it to auto.")
+        raise UserError(
+            f"TEST.PRECISION float16 needs a GPU, but MODEL.DEVICE is {device}. Set TEST.PRECISION "
+            "auto."
+        )
     if precision not in ("auto", "float32") and not cfg.TEST.OPTIMIZED:
         raise UserError(f"TEST.PRECISION is {precision}, which needs TEST.OPTIMIZED True.")
 

@@ -156,7 +156,7 @@ def test_doors_of_a_script(tmp_path, monkeypatch):
         (RunOptions(), "No config and no data are named"),
         (RunOptions(eval_only=True), "Name a trained model"),
         (RunOptions(imports=["os.gone.deeper"]), "--import os.gone.deeper: the module is neither"),
-        (RunOptions(imports=["./mine.py"]), "--import ./mine.py: write the module's name"),
+        (RunOptions(imports=["./mine.py"]), "--import ./mine.py: expected a module's name"),
         (RunOptions(config_file=str(S), data=["cats.json"]), "ocr-panoptic import --from coco"),
     ):
         with pytest.raises(ValueError, match=fault):

@@ -301,7 +301,7 @@ def test_scores_with_nan_or_infinity(scores):
     classes = [torch.full((1, 1, 2, 3), 0.5) for _ in scores]
     for of_class, score in zip(classes, scores, strict=True):
         of_class[0, 0, 1, 2] = score
-    with pytest.raises(FloatingPointError, match="scores of 1 of 6 pixels are not finite"):
+    with pytest.raises(FloatingPointError, match="scores of 1 of 6 pixels are NaN or infinite"):
         check_decided(confident_argmax(classes)[1])
 
 

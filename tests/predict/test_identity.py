@@ -195,7 +195,7 @@ def test_a_strangers_config_cannot_allow_pickles(tmp_path, monkeypatch, caplog):
 
 def test_weights_given_as_a_config_are_refused(tmp_path):
     (tmp_path / "model.pth").touch()
-    with pytest.raises(ValueError, match="is a weights file, not a config. Name a config"):
+    with pytest.raises(ValueError, match="is a weights file, not a config. Name it as the weights"):
         load_config(str(tmp_path / "model.pth"), [])
 
 

@@ -259,9 +259,9 @@ def test_load_evaluate_and_train_by_name(publish, small_file, server, capsys, tm
     assert find_model("", f"ocr://{VOC}").start.classes["stuff_classes"] == model.classes
     call("models", ["voc12"])
     assert f"{VOC}-{ocr_panoptic.__version__}.pth" in capsys.readouterr().out
-    with pytest.raises(FileNotFoundError, match="ade2k are neither .*Did you mean ade20k?"):
+    with pytest.raises(FileNotFoundError, match="ade2k is neither .*Did you mean ade20k?"):
         ocr_panoptic.load("ade2k")
-    with pytest.raises(FileNotFoundError, match="ade20kk are neither .* Did you mean ade20k?"):
+    with pytest.raises(FileNotFoundError, match="ade20kk is neither .* Did you mean ade20k?"):
         fetch_weights("ade20kk")
     with pytest.raises(FileNotFoundError, match="There is no model ocr://nothing"):
         fetch_weights("ocr://nothing")

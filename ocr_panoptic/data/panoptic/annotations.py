@@ -267,7 +267,7 @@ def _annotation_faults(annotation: dict, known: dict[int, bool]) -> Iterator[str
             yield f"segment {number}: iscrowd must be 0 or 1, found {iscrowd!r}."
     for number, categories in owners.items():
         if len(categories) > 1 and (None in categories or len({*categories}) > 1):
-            yield f"segment id {number} is used {len(categories)} times."
+            yield f"segment id {number} is used {len(categories)} times, expected once."
 
 
 def file_name_faults(name: object) -> Iterator[str]:

@@ -49,7 +49,10 @@ class CocoSource(PanopticSource):
 
     def __call__(self) -> list[dict]:
         if not self.instances_json.is_file():
-            raise MissingFileError(f"{self.instances_json}: instance JSON not found.")
+            raise MissingFileError(
+                f"{self.instances_json}: instance JSON not found. Unpack "
+                "annotations_trainval2017.zip into coco/."
+            )
         try:
             loaded = load_coco_json(str(self.instances_json), str(self.split.images))
         except (AssertionError, KeyError, TypeError, AttributeError, ValueError) as error:

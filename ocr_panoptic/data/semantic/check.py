@@ -107,7 +107,7 @@ def _misplaced(space: LabelSpace, entries: Sequence[PaletteEntry]) -> Iterator[s
         foreign = dict.fromkeys(str([*entry.colour]) for entry in entries if entry not in known)
         yield (
             f"{entry.file}: palette index {entry.place} has the colour {[*entry.colour]} of "
-            f"{names[known[entry]]!r}, but as a label, {entry.place} is "
+            f"{names[known[entry]]!r}, but the label {entry.place} means "
             f"{names[label_map[entry.place]]!r}. The colours are not used, because some belong "
             f"to no class: {first_few([*foreign])}. Correct the colors of the classes, or add "
             "these to ignore. If the indices are right, remove the colors."

@@ -153,7 +153,7 @@ def _read(
             boxed = len(corners) == 1 and is_box(corners[0])
             traced = any(map(is_traced, corners))
         if (category := _id(annotation["category_id"])) not in names:
-            raise UserError(f'its category {category:.100} is not in "categories"')
+            raise UserError(f'category_id {category:.100} is not in "categories"')
         label, is_crowd = names[category], bool(annotation.get("iscrowd", 0))
         marks = {"is_crowd": is_crowd, "is_doubtful": is_crowd and is_doubtful}
         return Segment(label, mask, True, **marks, is_box=boxed, is_traced=traced)

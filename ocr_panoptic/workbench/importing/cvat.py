@@ -106,7 +106,7 @@ def _read_shape(image: AnnotatedImage, shape: Element) -> tuple[int, int | None,
             left, top, columns, rows = map(int, numbers("left", "top", "width", "height"))
             mask = placed(decode_runs(shape.attrib["rle"], rows, columns), left, top, *size)
         case _:
-            raise UserError("unknown shape; expected polygon, box, ellipse or mask")
+            raise UserError(f"unknown shape {kind}; expected polygon, box, ellipse or mask")
     group = int(shape.get("group_id", 0)) or None
     return int(shape.get("z_order", 0)), group, Segment(label, mask, is_box=kind == "box")
 
@@ -121,11 +121,11 @@ def decode_runs(text: str, height: int, width: int) -> np.ndarray:
     """
     lengths = [int(number) for number in text.split(",")]
     if min(lengths) < 0:
-        raise UserError(f"a run length is negative ({min(lengths)})")
+        raise UserError(f"the rle has a negative run length, {min(lengths)}. Export the task again")
     if sum(lengths) != height * width:
         raise UserError(
-            f"the run lengths add up to {sum(lengths)} pixels, expected {height * width} "
-            f"({width}x{height})"
+            f"the run lengths in the rle add up to {sum(lengths)} pixels, expected "
+            f"{height * width} ({width}x{height}). Export the task again"
         )
     inside = np.arange(len(lengths)) % 2 == 1
     return np.repeat(inside, lengths).reshape(height, width)

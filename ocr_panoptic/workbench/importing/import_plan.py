@@ -190,7 +190,7 @@ def _name_faults(
             if other != split:
                 yield f"{image.file}: the image is in {other} and {split}; expected only one."
         if not images:
-            yield f"{place}: no image has annotations."
+            yield f"{place}: no image has annotations. Is it the right file or folder?"
         for name, times in repeated(image.name for image in images):
             yield f"{place}: {times} images are named {name}. Rename all but one."
 

@@ -232,7 +232,9 @@ def _unknown_kinds(counts: Mapping[str, ClassCount], rest: str | None) -> str:
 def check_classes(kinds: Kinds, semantic: bool) -> None:
     """Raise UserError if a data set has too few or too many classes."""
     if not kinds.classes:
-        raise UserError("No classes are left: all are ignored, or no image has segments.")
+        raise UserError(
+            "No classes are left, because all are ignored. List some as things or stuff."
+        )
     if semantic and len(kinds.classes) == 1:
         raise UserError(f"{kinds.classes[0]!r} is the only class. Add a second: --rest background.")
     if not semantic and not kinds.things:

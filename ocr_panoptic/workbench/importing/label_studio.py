@@ -78,8 +78,8 @@ def read_label_studio(
         )
     if several:
         logger.warning(
-            f"{source}: {several} tasks have several annotations; the ground truth is used or, if "
-            "it is missing, the latest annotation"
+            f"{source}: {several} tasks have several annotations; the annotation marked as ground "
+            "truth is used or, without a mark, the latest"
         )
     return Annotations(chosen, partial(_find_image, folder), partial(_read_task, polygons=polygons))
 
@@ -94,7 +94,9 @@ def _find_image(folder: Path, chosen: tuple[dict, dict]) -> AnnotatedImage:
     texts = [value for value in data.values() if isinstance(value, str)]
     paths = [path for path in map(image_path, texts) if path]
     if len(paths) != 1:
-        raise UserError(f"expected one image in data, found {printable(paths or sorted(data))}")
+        raise UserError(
+            f"expected one image in the task's data, found {printable(paths or sorted(data))}"
+        )
     parts = paths[0].split("/")
     names = ["/".join(parts[first:]) for first in range(len(parts))]
     return image_file(folder, [*names, *names_of_upload(parts[-1])])
@@ -162,7 +164,7 @@ def _segment(image: AnnotatedImage, polygons: str | None, results: list[dict]) -
         )
     labels = {name for key, names in value.items() if key.endswith("labels") for name in names}
     if len(labels) != 1:
-        raise UserError(f"expected one label, found {sorted(labels) or 'none'}")
+        raise UserError(f"expected one label for the region, found {sorted(labels) or 'none'}")
     check_size(image, region.get("original_height"), region.get("original_width"))
     (kind,) = kinds
     size = (image.height, image.width)
@@ -218,14 +220,14 @@ def decode_brush(code: list[int], height: int, width: int) -> np.ndarray:
         nonlocal place
         place += size
         if place > len(bits):
-            raise UserError("the rle is truncated. Export the task again")
+            raise UserError("the brush mask (rle) is truncated. Export the task again")
         return int(bits[place - size : place], 2)
 
     count, value_bits = take(32), take(5) + 1
     if count != height * width * 4 or value_bits != 8:
         raise UserError(
-            f"the rle has {count} values of {value_bits} bits, expected {height * width * 4} "
-            f"values of 8 bits for {width}x{height} pixels"
+            f"the brush mask (rle) has {count} values of {value_bits} bits, expected "
+            f"{height * width * 4} values of 8 bits for {width}x{height} pixels"
         )
     sizes = [take(4) + 1 for _ in range(4)]
     values = bytearray()
@@ -237,5 +239,5 @@ def decode_brush(code: list[int], height: int, width: int) -> np.ndarray:
         else:
             values += take(8 * length).to_bytes(length, "big")
     if len(values) > count:
-        raise UserError(f"the rle has more than {count} values. Export the task again")
+        raise UserError(f"the brush mask (rle) has more than {count} values. Export the task again")
     return np.frombuffer(values, np.uint8).reshape(height, width, 4)[..., 3] > 0

@@ -87,14 +87,14 @@ def _kind(shape: dict) -> str:
 def _part(image: AnnotatedImage, shape: dict) -> tuple[int | None, Segment]:
     kind, label, size = _kind(shape), shape.get("label"), (image.height, image.width)
     if label in (None, ""):
-        raise UserError("the label is missing")
+        raise UserError("the shape has no label")
     if kind not in _FEWEST:
         raise UserError(f"unknown shape_type {kind!r}; expected one of {', '.join(_FEWEST)}")
     points = check_points(shape["points"], *size)
     if kind in ("polygon", *_TURNED) or (kind == "rectangle" and len(points) == 4):
         mask = drawn("polygon", points, *size)
     elif len(points) != 2:
-        raise UserError(f"expected two points, found {len(points)}")
+        raise UserError(f"expected two points for a {kind}, found {len(points)}")
     elif kind == "rectangle":
         mask = drawn("rectangle", np.sort(points, axis=0), *size)
     elif kind == "circle":

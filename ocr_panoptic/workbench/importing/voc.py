@@ -97,8 +97,10 @@ def _read_image(
         objects, objects_in_color = _values(folder / OBJECTS / f"{name}.png", in_colors=False)
         void = _VOID_COLOR if objects_in_color else _VOID
         if objects.shape != classes.shape:
-            sizes = f"{list(objects.shape)}, but {path} has {list(classes.shape)}"
-            raise UserError(f"{folder / OBJECTS / name}.png: the PNG has the size {sizes}.")
+            raise UserError(
+                f"{folder / OBJECTS / name}.png has the size {list(objects.shape)} (height, "
+                f"width), but {path} has {list(classes.shape)}. The sizes must be equal."
+            )
     # Each pair of class and object is looked up once, not for every pixel.
     runs = SegmentRuns(classes << 24 | objects)
     pairs = [(value >> 24, value & 0xFFFFFF) for value in runs.ids.tolist()]

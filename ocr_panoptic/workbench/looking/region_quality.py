@@ -137,7 +137,7 @@ def measure_regions(trained: TrainedModel) -> tuple[dict[str, dict[str, float]],
     head, scheme = cfg.MODEL.SEM_SEG_HEAD.NAME, cfg.MODEL.CONTEXT.NAME
     if head not in HEADS or scheme not in SCHEMES or not cfg.MODEL.OCR.REGION_SUPERVISION:
         raise UserError(
-            "Regions can be measured only if the model predicts one for each class. Expected "
+            "Only a model that predicts a region for each class can be measured. Expected "
             f"MODEL.SEM_SEG_HEAD.NAME {' or '.join(HEADS)} (found {head}), MODEL.CONTEXT.NAME one "
             f"of {', '.join(SCHEMES)} (found {scheme}), and MODEL.OCR.REGION_SUPERVISION True "
             f"(found {cfg.MODEL.OCR.REGION_SUPERVISION})."

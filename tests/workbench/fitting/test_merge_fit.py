@@ -74,7 +74,7 @@ def test_perfect_predictions_gain_nothing():
     assert before == 100
     for fit in fits:
         assert fit.rules == PRESENT and fit.gain == 0 and not fit.is_improvement
-    with pytest.raises(ValueError, match="20 images cannot be split into 21 folds"):
+    with pytest.raises(ValueError, match="--folds is 21, but there are 20 images"):
         fit_merge(kept([0.1, 0.1]), PRESENT, folds=21)
 
 

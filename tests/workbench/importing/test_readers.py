@@ -516,7 +516,7 @@ def test_label_studio_uses_the_ground_truth_or_the_last_annotation(folder, caplo
 
     first, second = annotation(1, "2024-05-01T00:00:00Z"), annotation(2, "2024-02-01T00:00:00Z")
     assert label_of(first, second) == "of 1"
-    assert "1 tasks have several annotations; the ground truth" in caplog.text
+    assert "1 tasks have several annotations; the annotation marked" in caplog.text
     cancelled = annotation(3, "2024-09-01T00:00:00Z", was_cancelled=True)
     assert label_of(first, {**second, "ground_truth": True}, cancelled) == "of 2"
     assert label_of(annotation(10, "2024-05-01T00:00:00Z"), first) == "of 10"
@@ -543,10 +543,10 @@ def test_label_studio_skips_tasks_without_annotation(folder, caplog):
         ("/data/upload/7/a1b2c3d4-a.png", "7/a1b2c3d4-a.png"),
         ("https://example.org/x/a.JPEG?token=1", "x/a.JPEG"),
         ("s3://bucket/x/a.png", "x/a.png"),
-        ("a text.", "one image in data, found .'image'."),
+        ("a text.", "one image in the task's data, found .'image'."),
         ("https://example.org/page.html", "one image"),
         ("http://[broken/a.png", "one image"),
-        (["a.png"], "one image in data, found .'image'."),
+        (["a.png"], "one image in the task's data, found .'image'."),
     ],
 )
 def test_label_studio_finds_the_image(folder, reference, name):

@@ -66,8 +66,12 @@ def test_the_oracle_corrects_predictions(tiny_data, clean_catalog, tmp_path):
 @pytest.mark.parametrize(
     "predictions, output, message",
     [
-        ("none", "out", "none: not a folder with label PNGs"),
-        ("other", "out", "1 of 1 predictions .*: b. .* 2 images: city/a, town/a"),
+        ("none", "out", "none: the folder contains no label PNGs"),
+        (
+            "other",
+            "out",
+            "1 of 1 predictions .*: b. .* The 2 images with offsets are city/a, town/a",
+        ),
         ("twice", "out", "1 of 1 predictions .*: a"),
         ("small", "out", "a.png: the prediction has 17x6 pixels, but the offsets have 17x12"),
         ("broken", "out", "a.png"),
