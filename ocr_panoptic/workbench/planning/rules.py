@@ -99,18 +99,24 @@ def base_config(data: Fingerprint, machine: Machine) -> tuple[str, str]:
 
 
 def channels(it: Situation) -> Iterator[Decision]:
-    """Normalise images that are not colour photos by their own mean and deviation."""
+    """Normalise what the initial weights have not seen, by the images' own mean and deviation."""
     number = it.data.channels
-    if number != 3:
-        because = f"the images have {number} channel{'s' * (number > 1)}"
-        yield Decision("INPUT.CHANNELS", number, because)
-        mean, std = [*it.data.mean], [*it.data.std]
-        if it.base["INPUT.FORMAT"] == "BGR":
-            mean[:3], std[:3] = mean[2::-1], std[2::-1]
-        yield Decision("MODEL.PIXEL_MEAN", mean, "mean of the training images")
-        yield Decision("MODEL.PIXEL_STD", std, "standard deviation of the training images")
-        if number == 1 and it.base.get("INPUT.BRIGHTNESS_SHIFT"):
-            yield Decision("INPUT.BRIGHTNESS_SHIFT", 0, "grey images have no colours to shift")
+    if number == 3:
+        return
+    yield Decision(
+        "INPUT.CHANNELS",
+        number,
+        "the images are grey" if number == 1 else "the images have 4 channels",
+    )
+    is_deep = it.data.mean[0] + it.data.std[0] > 255  # grey images of 16 bits
+    for key, found in (("MODEL.PIXEL_MEAN", it.data.mean), ("MODEL.PIXEL_STD", it.data.std)):
+        known = it.base[key]
+        if number == 1:
+            known = [] if is_deep else [round(sum(known) / len(known), 3)]
+        because = "of these images" if len(known) < number else "as the initial weights need it"
+        yield Decision(key, [*known, *found[len(known) :]], because)
+    if number == 1 and it.base.get("INPUT.BRIGHTNESS_SHIFT"):
+        yield Decision("INPUT.BRIGHTNESS_SHIFT", 0, "grey images have no colours to shift")
 
 
 def precision(it: Situation) -> Iterator[Decision]:
@@ -190,8 +196,9 @@ def objects(it: Situation) -> Iterator[Decision]:
     if not it.is_panoptic:
         return
     _, many, most = it.data.objects
+    in_crop = many * (it.size / enlarged(it)[0]) ** 2
     # A quarter of the regions shows objects.
-    regions = min(REGIONS, 2 ** math.ceil(math.log2(max(1, 4 * many))))
+    regions = min(REGIONS, 2 ** math.ceil(math.log2(max(1, 4 * in_crop))))
     if regions > it.base["MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE"]:
         because = f"one image in 20 has {many} objects or more"
         yield Decision("MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE", regions, because)

@@ -73,9 +73,10 @@ def test_channels():
         "MODEL.PIXEL_STD": [40.0],
         "INPUT.BRIGHTNESS_SHIFT": 0,
     }
-    deep = replace(FEW, channels=4, mean=(1.0, 2.0, 3.0, 4.0), std=(5.0, 6.0, 7.0, 8.0))
-    assert decided(rules.channels, deep)["MODEL.PIXEL_MEAN"] == [1, 2, 3, 4]  # RGB
-    assert decided(rules.channels, deep, GPU)["MODEL.PIXEL_STD"] == [7, 6, 5, 8]  # BGR
+    usual = decided(rules.channels, replace(grey, mean=(90.0,), std=(40.0,)))
+    assert usual["MODEL.PIXEL_MEAN"] == usual["MODEL.PIXEL_STD"] == [127.5]
+    depth = replace(FEW, channels=4, mean=(1.0, 2.0, 3.0, 4.0), std=(5.0, 6.0, 7.0, 8.0))
+    assert decided(rules.channels, depth)["MODEL.PIXEL_MEAN"] == [127.5, 127.5, 127.5, 4.0]
 
 
 def test_small_objects_enlarge_the_images():
@@ -132,6 +133,9 @@ def test_objects_ask_for_regions_and_detections():
         "TEST.DETECTIONS_PER_IMAGE"
     }
     assert not decided(rules.objects, SEMANTIC)
+    # Images are enlarged to 672, so a crop of 256 shows a seventh of the objects.
+    small = replace(FEW, objects=(26, 100, 80), sides=(0.01, 0.015, 0.02, 0.025, 0.03))
+    assert not decided(rules.objects, replace(small, short=(900, 900, 900)))
 
 
 def test_images_without_an_upper_side_are_turned():
