@@ -1,5 +1,6 @@
 """Every program runs as a script and prints its usage."""
 
+import json
 import os
 import runpy
 import subprocess
@@ -20,6 +21,15 @@ def test_help(path, capsys, monkeypatch):
     with pytest.raises(SystemExit, match="^0$"):
         runpy.run_path(str(ROOT / path), run_name="__main__")
     assert f"usage: {path.name} [-h]" in capsys.readouterr().out
+
+
+def test_images_inside_labelmes_files_are_written_beside_them(tmp_path, monkeypatch):
+    content = {"imagePath": "..\\photos\\a.jpg", "imageData": "aGVsbG8="}
+    for name, changed in (("a", {}), ("b", {"imageData": None, "imagePath": "b.jpg"})):
+        (tmp_path / f"{name}.json").write_text(json.dumps({**content, **changed}))
+    monkeypatch.setattr(sys, "argv", ["labelme_images.py", str(tmp_path)])
+    runpy.run_path(str(ROOT / "tools/labelme_images.py"), run_name="__main__")
+    assert (tmp_path / "a.jpg").read_bytes() == b"hello" and not (tmp_path / "b.jpg").exists()
 
 
 def test_a_program_runs_the_package_of_its_checkout(tmp_path):
