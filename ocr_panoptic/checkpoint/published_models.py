@@ -194,7 +194,7 @@ def published_file(model: PublishedModel) -> Iterator[Path]:
     """
     file = models_folder() / model.file
     if file.is_file():
-        _check_digest(file, model, f"{file}", f"Replace it with {model.address}")
+        _check_digest(file, model, f"{file}", f"Replace it with the file at {model.address}")
         yield file
         return
     by_hand = f"download the file from that address on another machine, and put it at {file}"

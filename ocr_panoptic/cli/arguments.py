@@ -211,8 +211,8 @@ def check_config_is_named(options: RunOptions) -> None:
         )
     if not (options.config_file or options.data or "MODEL.META_ARCHITECTURE" in options.opts):
         raise UserError(
-            "No config and no data are named. Name your data with --data FILE, and the training is "
-            "planned; or add --config-file NAME: `ocr-panoptic configs` lists the names."
+            "No config or data file is named. Name your data with --data FILE, so that the "
+            "training is planned, or name a config with --config-file (`ocr-panoptic configs`)."
         )
 
 

@@ -49,8 +49,8 @@ class OCRSemSegFPNHead(RefinedHead):
         if context.needs_truth:
             raise UserError(
                 f"The context scheme {type(context).__name__} (MODEL.CONTEXT.NAME) needs the "
-                "ground truth, which PanopticFPN does not have at inference. Set another, or "
-                "MODEL.META_ARCHITECTURE OCRSemanticSegmentor"
+                "ground truth, which PanopticFPN does not have at inference. Choose another "
+                "scheme, or set MODEL.META_ARCHITECTURE OCRSemanticSegmentor"
             )
         predictor = plain.predictor
         # Detectron2 starts it with std sqrt(2 / K); this head does so only for "detectron2".

@@ -134,7 +134,7 @@ def test_labels_that_are_all_ignored(raw):
     for path in labels:
         write_label_png(path, np.full_like(read_label_image(path), 255))
     (fault,) = faults_of(check_data, [file], 1)
-    assert fault.startswith(f"{raw.png('')}: all pixels have ignored labels")
+    assert fault.startswith(f"{raw.png('')}: all pixels are ignored")
     write_label_png(labels[1], np.ones(read_label_image(labels[1]).shape, np.uint8))
     check_data([file], workers=1)
 

@@ -135,7 +135,7 @@ def test_annotations_of_another_split_are_one_fault_for_each_folder(raw, raw_val
     raw_val.image("more/second.bmp").unlink()
     (fault,) = faults_of(raw.checked, val=raw_val)
     folder = raw_val.folder
-    lost = f"the JSON lists 2 images, but {folder}/images has none of their files; the first "
+    lost = f"the JSON lists 2 images, but {folder}/images has none of their files. The first "
     assert (
         fault.startswith(f"{folder}/panoptic.json: {lost}") and "For pets_val, give annot" in fault
     )

@@ -278,7 +278,9 @@ def test_a_file_that_a_user_puts_into_the_folder(publish, small_file, server):
     converted.rename(converted.with_name("mine.pth"))
     assert find_model("mine").cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES == 21
     file.write_bytes(small_file[:-1])
-    with pytest.raises(ValueError, match=f"is a file with .*Replace it with {model.address}"):
+    with pytest.raises(
+        ValueError, match=f"is a file with .*Replace it with the file at {model.address}"
+    ):
         fetch_weights(VOC)
     assert file.is_file()  # it is the user's
 

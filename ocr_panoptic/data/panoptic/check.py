@@ -39,7 +39,7 @@ def general_faults(source: PanopticSource, images: list[PanopticImage]) -> Itera
         if len(files) > 1 and not any(map(os.path.exists, files)):
             yield (
                 f"{source.split.annotations}: the JSON lists {len(files)} images, but "
-                f"{getattr(source.split, key)} has none of their files; the first expected file is "
+                f"{getattr(source.split, key)} has none of their files. The first expected file is "
                 f"{files[0]}.{_found_beside(Path(files[0])) or fix}"
             )
 

@@ -67,7 +67,7 @@ def joint_faults(
 ) -> Iterator[str]:
     """Yield a fault if all pixels are ignored, or if a program has sorted the palettes."""
     if not any(image.classes for image in findings):
-        yield f'{source.split.labels}: all pixels have ignored labels. Correct the key "ignore".'
+        yield f'{source.split.labels}: all pixels are ignored. Correct the key "ignore".'
     entries = _palette(pairs, findings)
     yield from [*_misplaced(source.space, entries)] or palette_faults(entries)
 

@@ -152,8 +152,8 @@ def _segment(image: AnnotatedImage, polygons: str | None, results: list[dict]) -
         value |= result["value"]
     if region.get("item_index"):
         raise UserError(
-            "is on the second or a later image of its task, but a task must have only one image. "
-            "Split the task into one for each image, and export again."
+            "the region is on the second or a later image of its task, but a task must have only "
+            "one image. Split the task into one for each image, and export again."
         )
     types = {result["type"] for result in results}
     kinds = {kind.removesuffix("labels") for kind in types} - {""}

@@ -56,7 +56,9 @@ def read_masks(source: Path, images: Path | None = None) -> Annotations:
     if surplus and any(mask.stem.endswith("_cp_masks") for mask in masks):
         masks = [mask for mask in masks if not _CELLPOSE.search(mask.name)]
         some = first_few(surplus)
-        logger.warning(f"{source}: left out {len(surplus)} by-products of Cellpose: {some}")
+        logger.warning(
+            f"{source}: left out {len(surplus)} files of Cellpose that are not masks: {some}"
+        )
     by_stem = defaultdict(list)
     for photo in photos:
         by_stem[photo.stem].append(photo)

@@ -144,7 +144,8 @@ def fingerprint(files: DataFiles, workers: int | None = None) -> Fingerprint:
     splits, val = checked[: len(names[TRAIN])], checked[len(names[TRAIN]) :]
     parts = [facts_of_split(source, workers) for source in sources[: len(splits)]]
     if len({file.kind for file in files}) + len({file.channels for file in files}) > 2:
-        raise UserError("All data files must be of the same kind, with equal channels.")
+        found = ", ".join(f"{file.name}: {file.kind}, {file.channels} channels" for file in files)
+        raise UserError(f"The data files must have the same kind and channels, found {found}.")
     return Fingerprint(
         name=files[0].name,
         files=tuple(str(file.path) for file in files),

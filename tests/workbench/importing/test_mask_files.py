@@ -128,7 +128,7 @@ def test_by_products_of_cellpose_are_left_out(tmp_path, caplog):
         save(tmp_path / f"a_{end}", ONE if end == "cp_masks.png" else TWO)
     ((segment,),) = (image.segments for image in read_masks(tmp_path))
     assert np.array_equal(segment.pixels(), ONE > 0) and segment.label == "object"
-    assert "left out 3 by-products of Cellpose: a_flows.tif," in caplog.text
+    assert "left out 3 files of Cellpose that are not masks: a_flows.tif," in caplog.text
 
 
 @pytest.mark.parametrize(
