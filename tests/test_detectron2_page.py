@@ -1,4 +1,4 @@
-"""The snippets of docs/detectron2.md run in the order of the page, in a Detectron2 project."""
+"""The snippets and the example files of docs/detectron2.md run, in the order of the page."""
 
 import json
 import re
@@ -29,6 +29,7 @@ from support.tiny_runs import ROOT, TINY, TINY_OCR
 PAGE = (ROOT / "docs/detectron2.md").read_text(encoding="utf-8")
 FENCED_OR_COMMANDS = r"^```\w+\n(.*?)^```$|^((?:    [^\n]*\n)+)"
 BLOCKS = [a or b for a, b in re.findall(FENCED_OR_COMMANDS, PAGE, re.MULTILINE | re.DOTALL)]
+EXAMPLES = ROOT / "examples/detectron2_project"
 ZOO = Path("configs/COCO-PanopticSegmentation/panoptic_fpn_R_50_3x.yaml")
 COMBINE = "MODEL.PANOPTIC_FPN.COMBINE"
 SMALL = [*TINY, *TINY_OCR, "MODEL.WEIGHTS", "", "MODEL.RESNETS.NORM", "BN"]
@@ -50,6 +51,8 @@ def project(tiny_root, tmp_path, monkeypatch, clean_catalog) -> Path:
             values = np.array(Image.open(path))
             values[values == 255] = 11
             Image.fromarray(values).save(path)
+    for file in EXAMPLES.iterdir():
+        shutil.copy(file, tmp_path)
     (tmp_path / "photos").mkdir()
     shutil.copy(tmp_path / "city/val/images/val_00000.jpg", tmp_path / "photos/street.jpg")
     modules = {*sys.modules}
@@ -109,6 +112,12 @@ def run_block(text: str, monkeypatch) -> dict:
     else:
         exec(compile(text, "docs/detectron2.md", "exec"), names)
     return names
+
+
+def test_the_page_names_every_example():
+    for file in EXAMPLES.glob("*_*"):
+        assert f"](../examples/detectron2_project/{file.name})" in PAGE
+    assert (EXAMPLES / "ocr.yaml").read_text() in PAGE
 
 
 @pytest.mark.slow
