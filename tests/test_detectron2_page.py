@@ -155,13 +155,13 @@ def test_the_page(project, monkeypatch, capsys):
     assert Image.open("drawn.png").size == result.image.shape[1::-1]
 
     assert type(ocr_panoptic.load("output/mean").module.sem_seg_head.context).__name__ == "Mean"
-    with pytest.raises(UserError, match=r"BACKBONE.NAME is .?mine.* --import MODULE"):
+    with pytest.raises(UserError, match=r"BACKBONE.NAME is .?mine.* with --import"):
         ocr_panoptic.build("city_ocr.yaml", **{"MODEL.BACKBONE.NAME": "mine"})
     del CONTEXT_SCHEMES["Mean"]
-    with pytest.raises(UserError, match=r"CONTEXT.NAME is .?Mean.* --import MODULE"):
+    with pytest.raises(UserError, match=r"CONTEXT.NAME is .?Mean.* with --import"):
         ocr_panoptic.load("output/mean")
     del LOSSES["smooth"]
-    with pytest.raises(UserError, match=r"LOSS_TYPE is .?smooth.* --import MODULE"):
+    with pytest.raises(UserError, match=r"LOSS_TYPE is .?smooth.* with --import"):
         ocr_panoptic.build("output/mean", **{"MODEL.CONTEXT.NAME": "none"})
     assert [path.name for path in Path("predicted/panoptic").iterdir()] == ["street.png"]
 
