@@ -28,8 +28,8 @@ from ocr_panoptic.cli.plan import named_or_planned
 from ocr_panoptic.config.files import load_config, overrides_of
 from ocr_panoptic.data.data_file import data_options, read_data_files
 from ocr_panoptic.data.faults import faults_listed
+from ocr_panoptic.data.loading import build_test_loader
 from ocr_panoptic.data.places import cache_folder
-from ocr_panoptic.data.test_loader import build_test_loader
 from ocr_panoptic.data.training_stream import TrainingStream, build_training_stream
 from ocr_panoptic.engine import ResumableTrainer, launch
 from ocr_panoptic.engine.setup import locked_folder, prepare_folder, prepare_process

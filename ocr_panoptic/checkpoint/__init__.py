@@ -1,4 +1,4 @@
-from . import addresses  # noqa: F401 - registers timm:// and package://
+from . import addresses, published_models  # register timm:// and package://, names of models
 from .checkpointer import SafeCheckpointer, last_checkpoint
 from .matching import Demands
 from .published import LAYOUTS

@@ -1,19 +1,54 @@
-"""Adds two kinds of weight addresses to Detectron2: ``timm://`` and ``package://``."""
+"""
+Names of models, and the weight addresses ``timm://`` and ``package://`` for Detectron2.
+
+The address of a model is ``ocr://NAME``; :mod:`.published_models` adds the names.
+"""
 
 import importlib.util
+import re
 from pathlib import Path
 from typing import Any
 
 import timm
 from detectron2.utils.file_io import PathManager
-from iopath.common.file_io import PathHandler
+from iopath.common.file_io import PathHandler, get_cache_dir
 from timm.models._hub import download_cached_file, download_from_hf
 
 from ocr_panoptic.errors import MissingFileError, did_you_mean
 
-PACKAGE, TIMM = "package://", "timm://"
+PREFIX, PACKAGE, TIMM = "ocr://", "package://", "timm://"
+MODEL_NAMES: dict[str, str] = {}  # name or short name of a published model -> name
 SUFFIXES = (".pth", ".safetensors")  # of weight files in a package
 HUB_FILE = "model.safetensors"
+
+
+def models_folder() -> Path:
+    """Return the folder for the files of models, in the cache of Detectron2's weights."""
+    return Path(get_cache_dir(), "ocr_panoptic")
+
+
+def full_name(name: str) -> str:
+    """Return the full name of a model; ``name`` may begin with "ocr://" and may be short."""
+    name = name.removeprefix(PREFIX)
+    return MODEL_NAMES.get(name, name)
+
+
+def own_file(name: str) -> Path:
+    """Return the path at which a converted file in the folder of models makes ``name`` known."""
+    return models_folder() / f"{full_name(name)}.pth"
+
+
+def is_model(name: str) -> bool:
+    """Return whether ``name`` is the name or the address of a model."""
+    if name.startswith(PREFIX):
+        return True
+    is_name = re.fullmatch(r"[\w.-]+", name) and not name.endswith(".pth")
+    return bool(is_name) and (name in MODEL_NAMES or own_file(name).is_file())
+
+
+def model_hint(name: str) -> str:
+    """Return " Did you mean ...?" with the model whose name is similar; "" if there is none."""
+    return did_you_mean(name.removeprefix(PREFIX), MODEL_NAMES, cutoff=0.8)
 
 
 class PackageHandler(PathHandler):

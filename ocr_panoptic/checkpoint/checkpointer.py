@@ -16,9 +16,8 @@ from torch import nn
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import replacing, write_text
 
-from .fit import Fit
-from .matching import Demands, Loaded, check_finite, check_fit, weights_for
-from .reading import fetch_weights, has_heuristics, read_checkpoint
+from .matching import Demands, Fit, Loaded, check_finite, check_fit, weights_for
+from .reading import check_sums, fetch_weights, has_heuristics, read_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -91,8 +90,10 @@ class SafeCheckpointer(DetectionCheckpointer):
         if not path:
             return {}
         self.logger.info("Loading the weights %s", path)
+        file = fetch_weights(path, self.path_manager)
+        check_sums(file)
         if content is None:
-            content = self._load_file(fetch_weights(path, self.path_manager))
+            content = self._load_file(file)
         if has_heuristics(path):
             content = {**content, "matching_heuristics": True}
         matched = weights_for(self.model, content, path, self.demands)

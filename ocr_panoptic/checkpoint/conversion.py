@@ -18,7 +18,7 @@ from ocr_panoptic.formats.files import replacing
 
 from .published import HEAD, LAYOUTS
 from .published_models import sha256_of
-from .reading import read_checkpoint
+from .reading import check_sums, read_checkpoint
 from .settings import IDENTITY, RECORD, differing_settings, settings_of
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -194,6 +194,7 @@ def convert_file(
             f"The output {output_file} is the published file, and would replace it. Name another "
             "output file."
         )
+    check_sums(str(input_file))
     checkpoint = read_checkpoint(str(input_file), trust_pickle=trust_pickle)
     weights = checkpoint.pop("model")
     cfg = make_config(described_settings(weights, source))

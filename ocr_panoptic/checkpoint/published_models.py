@@ -1,7 +1,6 @@
 """The published OCR models that have a name here, and the download of their files."""
 
 import logging
-import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -11,13 +10,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from iopath.common.download import download
-from iopath.common.file_io import get_cache_dir
 
-from ocr_panoptic.errors import MissingFileError, UserError, did_you_mean
+from ocr_panoptic.errors import MissingFileError, UserError
+
+from .addresses import MODEL_NAMES, full_name, model_hint, models_folder
+from .reading import is_web_page
 
 logging.getLogger("iopath.common.download").setLevel(logging.CRITICAL)  # our errors say more
-
-PREFIX = "ocr://"  # of the address of a model: ocr://NAME
 
 
 class Data(NamedTuple):
@@ -124,11 +123,6 @@ def published_model(file: str, miou: str) -> PublishedModel:
     return PublishedModel(name, file, digest, address, source, licence, data, *network, miou)
 
 
-_LINES = (line.partition(" ") for line in _FILES.strip().splitlines())
-# Name -> model.
-MODELS = {
-    model.name: model for model in (published_model(f"{s}.pth", miou) for s, _, miou in _LINES)
-}
 # Short name -> name: of each data set the model with the highest mIoU without several scales,
 # among those whose file can be checked by a digest, if there are some.
 SHORT_NAMES = {
@@ -139,35 +133,12 @@ SHORT_NAMES = {
     "coco_stuff": "hrnet_ocr_cocostuff_3965",
     "lip": "hrnet_ocr_lip_5648",
 }
-
-
-def models_folder() -> Path:
-    """Return the folder for the files of models, in the cache of Detectron2's weights."""
-    return Path(get_cache_dir(), "ocr_panoptic")
-
-
-def full_name(name: str) -> str:
-    """Return the full name of a model; ``name`` may begin with "ocr://" and may be short."""
-    name = name.removeprefix(PREFIX)
-    return SHORT_NAMES.get(name, name)
-
-
-def own_file(name: str) -> Path:
-    """Return the path at which a converted file in the folder of models makes ``name`` known."""
-    return models_folder() / f"{full_name(name)}.pth"
-
-
-def is_model(name: str) -> bool:
-    """Return whether ``name`` is the name or the address of a model."""
-    if name.startswith(PREFIX):
-        return True
-    is_name = re.fullmatch(r"[\w.-]+", name) and not name.endswith(".pth")
-    return bool(is_name) and (full_name(name) in MODELS or own_file(name).is_file())
-
-
-def model_hint(name: str) -> str:
-    """Return " Did you mean ...?" with the model whose name is similar; "" if there is none."""
-    return did_you_mean(name.removeprefix(PREFIX), [*SHORT_NAMES, *MODELS], cutoff=0.8)
+_LINES = (line.partition(" ") for line in _FILES.strip().splitlines())
+# Name -> model.
+MODELS = {
+    model.name: model for model in (published_model(f"{s}.pth", miou) for s, _, miou in _LINES)
+}
+MODEL_NAMES |= SHORT_NAMES | {name: name for name in MODELS}
 
 
 def find_published(name: str) -> PublishedModel:
@@ -223,12 +194,6 @@ def _check_digest(file: Path, model: PublishedModel, origin: str, fix: str) -> N
             f"The model {model.name} needs a file with the SHA-256 {model.digest}..., but "
             f"{origin} is {found} ({file.stat().st_size} bytes). {fix}."
         )
-
-
-def is_web_page(file: str | os.PathLike) -> bool:
-    """Return whether a server has answered with a web page instead of the file."""
-    with open(file, "rb") as content:
-        return content.read(200).lstrip().startswith(b"<")
 
 
 def sha256_of(file: Path) -> str:

@@ -24,7 +24,7 @@ from ocr_panoptic.config.files import check_weights_file
 from ocr_panoptic.errors import MissingFileError, UserError, lacks_memory
 from ocr_panoptic.formats.files import printable
 
-from .published_models import PREFIX, is_model, is_web_page, model_hint
+from .addresses import PREFIX, is_model, model_hint
 from .settings import RECORD
 
 TIMEOUT = 30  # seconds to wait for a server's answer
@@ -99,18 +99,28 @@ def fetch_weights(path: str, manager: Any = PathManager) -> str:
     return file
 
 
-def read_checkpoint(
-    filename: str, *, trust_pickle: bool = False, mmap: bool = False
-) -> dict[str, Any]:
+def check_sums(filename: str) -> None:
+    """Refuse a file from ``torch.save`` if its bytes differ from the checksums in it."""
+    if zipfile.is_zipfile(filename):
+        try:
+            with zipfile.ZipFile(filename) as file:
+                if changed := file.testzip():
+                    raise zipfile.BadZipFile(f"the bytes of {changed} were changed")
+        except Exception as e:  # damaged bytes can raise almost anything
+            raise _damaged(filename, f"{type(e).__name__}: {e}") from e
+
+
+def read_checkpoint(filename: str, *, trust_pickle: bool = False) -> dict[str, Any]:
     """
     Return the content of a checkpoint: named tensors under "model", and any other entries.
+
+    Tensors of ``torch.save`` stay in the file until they are used; :func:`check_sums` checks them.
 
     Args:
         filename: file from ``torch.save``, ``.safetensors``, or ``.pkl`` (Detectron2's model zoo).
         trust_pickle: whether to read pickles with more than tensors and arrays, which can run code.
-        mmap: whether to leave tensors in the file until they are used (``torch.save`` files only).
     """
-    data = _read(filename, trust_pickle, mmap)
+    data = _read(filename, trust_pickle)
     if not isinstance(data, Mapping):
         raise _damaged(filename, f"it contains a {type(data).__name__} instead of named tensors")
     if filename.endswith(".pkl") and not {"model", "__author__"} <= data.keys():
@@ -156,7 +166,7 @@ def read_checkpoint(
     return checkpoint
 
 
-def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
+def _read(filename: str, trust_pickle: bool) -> Any:
     try:
         if filename.endswith(".pkl"):
             # latin1: the model zoo's files were pickled by Python 2.
@@ -165,11 +175,7 @@ def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
                 return unpickler(f, encoding="latin1").load()
         if filename.endswith(".safetensors"):
             return load_file(filename)
-        mmap = mmap and zipfile.is_zipfile(filename)
-        if not mmap and zipfile.is_zipfile(filename):  # torch ignores the checksums
-            with zipfile.ZipFile(filename) as file:
-                if changed := file.testzip():
-                    raise zipfile.BadZipFile(f"the bytes of {changed} were changed")
+        mmap = zipfile.is_zipfile(filename)  # not a file of PyTorch before 1.6
         return torch.load(filename, map_location="cpu", weights_only=not trust_pickle, mmap=mmap)
     except Exception as e:  # damaged bytes can make the readers raise almost anything
         if lacks_memory(e):
@@ -183,6 +189,12 @@ def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
             "weights do not need. If you trust its origin, load it with MODEL.TRUST_PICKLE True, "
             "or convert it with --trust-pickle."
         ) from e
+
+
+def is_web_page(file: str | os.PathLike) -> bool:
+    """Return whether a server has answered with a web page instead of the file."""
+    with open(file, "rb") as content:
+        return content.read(200).lstrip().startswith(b"<")
 
 
 def _damaged(file: str, reason: str) -> UserError:

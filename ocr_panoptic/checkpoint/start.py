@@ -5,7 +5,7 @@ A :class:`Start` is read once, and handed on to whatever needs to know.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import yaml
@@ -33,12 +33,18 @@ class Start:
         classes: metadata of the classes of that training; None if unknown.
         progress: how far the training got that this run continues: "iteration", "images", "seed",
             "processes" and "config"; None if the run starts at iteration 0.
+        content: the whole file, whose tensors stay there until they are used; None if it has not
+            been read, or was read by another process.
     """
 
     weights: str = ""
     settings: Mapping[str, Any] | None = None
     classes: Mapping[str, Any] | None = None
     progress: Mapping[str, Any] | None = None
+    content: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "content": None}
 
 
 def find_start(cfg: CfgNode, resume: Resume) -> Start:
@@ -62,7 +68,7 @@ def find_start(cfg: CfgNode, resume: Resume) -> Start:
 
 def read_start(weights: str, *, trust_pickle: bool = False, resumes: bool = False) -> Start:
     """
-    Read the facts about a file of weights; its tensors stay in the file.
+    Return what a file of weights holds; its tensors stay in the file.
 
     Args:
         weights: file; address, from which the file is downloaded; or "" for random weights.
@@ -72,12 +78,13 @@ def read_start(weights: str, *, trust_pickle: bool = False, resumes: bool = Fals
     file = fetch_weights(weights)
     if not file.endswith(".pth"):
         return Start(weights)
-    content = read_checkpoint(file, trust_pickle=trust_pickle, mmap=True)
+    content = read_checkpoint(file, trust_pickle=trust_pickle)
     settings = classes = None
     if identity := content.get(IDENTITY):
         settings = values_by_key(yaml.safe_load(identity["settings"]))
         classes = identity["classes"]
-    return Start(weights, settings, classes, _progress(file, content) if resumes else None)
+    progress = _progress(file, content) if resumes else None
+    return Start(weights, settings, classes, progress, content)
 
 
 def _progress(file: str, content: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,8 @@ def argument_parser() -> CommandParser:
 def run(args: argparse.Namespace) -> int:
     from tabulate import tabulate
 
-    from ocr_panoptic.checkpoint.published_models import MODELS, SHORT_NAMES, models_folder
+    from ocr_panoptic.checkpoint.addresses import models_folder
+    from ocr_panoptic.checkpoint.published_models import MODELS, SHORT_NAMES
 
     short = {name: f" ({nick})" for nick, name in SHORT_NAMES.items()}
     rows = [

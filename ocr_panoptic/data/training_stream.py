@@ -24,7 +24,7 @@ from ocr_panoptic.progress import imap_with_progress
 from ocr_panoptic.seeding import seeded_generators
 
 from .catalog import complete_data_sets, label_maps_of
-from .loader_processes import begin_worker
+from .loading import begin_worker
 
 _Key = tuple[int, int]  # position in the sequence of all processes, index of the record
 

@@ -1,5 +1,6 @@
 """Compare a resumed run with the saved one: its position, settings and optimizer."""
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -84,4 +85,5 @@ def continued_optimizer(
     """
     state = {name: saved["state"].get(i) for i, name in enumerate(saved_names)}
     momenta = {i: state[name] for i, name in enumerate(names) if state.get(name) is not None}
+    momenta = copy.deepcopy(momenta)  # the tensors of a checkpoint lie in its file
     return {**optimizer.state_dict(), "state": momenta}

@@ -25,7 +25,7 @@ from ocr_panoptic.checkpoint.checkpointer import NO_CHECKPOINT, SafeCheckpointer
 from ocr_panoptic.checkpoint.matching import Demands
 from ocr_panoptic.checkpoint.settings import IDENTITY, RECORD, check_settings, settings_of
 from ocr_panoptic.checkpoint.start import Resume, Start, find_start
-from ocr_panoptic.data.loader_processes import explained_workers
+from ocr_panoptic.data.loading import explained_workers
 from ocr_panoptic.data.training_stream import TrainingStream, run_seed, seeded
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.stored import evaluation_folder, write_evaluation
@@ -38,8 +38,15 @@ from ocr_panoptic.predict.task import TASKS, refined
 from ocr_panoptic.predict.trained_model import build_trained_model, deployed
 from ocr_panoptic.seeding import seed_generators
 
-from .best_model import BestModel
-from .hooks import Averaging, Checkpoints, EndedEarly, Evaluation, PreciseBN, StopOnSignal
+from .hooks import (
+    Averaging,
+    BestModel,
+    Checkpoints,
+    EndedEarly,
+    Evaluation,
+    PreciseBN,
+    StopOnSignal,
+)
 from .loggers import RunLogger
 from .optimizer import build_optimizer, build_schedule
 from .resume import continued_optimizer, differences, parameter_names, position_after
@@ -162,7 +169,11 @@ class ResumableTrainer(DefaultTrainer):
             check_settings_of(start, cfg, strict=False)
             if not cfg.MODEL.WEIGHTS_BY_CLASS:  # else the summary tells which rows are kept
                 check_classes_of(start, cfg.DATASETS.TRAIN, strict=False)
-        checkpointer.load(start.weights, checkpointables=None if start.progress else [])
+        checkpointer.load(
+            start.weights,
+            checkpointables=None if start.progress else [],
+            content=start.content,
+        )
         if self.averaging and not start.progress:
             self.averaging.begin()
         if self.best and start.progress:

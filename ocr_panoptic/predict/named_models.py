@@ -17,15 +17,9 @@ from filelock import FileLock
 from iopath.common.file_io import PathHandler
 
 from ocr_panoptic import __version__
+from ocr_panoptic.checkpoint.addresses import PREFIX, models_folder, own_file
 from ocr_panoptic.checkpoint.conversion import convert_file
-from ocr_panoptic.checkpoint.published_models import (
-    PREFIX,
-    PublishedModel,
-    find_published,
-    models_folder,
-    own_file,
-    published_file,
-)
+from ocr_panoptic.checkpoint.published_models import PublishedModel, find_published, published_file
 from ocr_panoptic.checkpoint.settings import differing_values
 from ocr_panoptic.config.files import load_config, overrides_of, quoted
 from ocr_panoptic.data.catalog import register_data_sets

@@ -15,7 +15,7 @@ from detectron2.utils.events import get_event_storage, has_event_storage
 from torch import nn
 
 import ocr_panoptic
-from ocr_panoptic.checkpoint.fit import OPTIONAL
+from ocr_panoptic.checkpoint.matching import OPTIONAL
 
 
 def run_info(cfg: CfgNode, model: nn.Module, weights: str | None = None) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from detectron2.config import CfgNode
 from detectron2.modeling import build_model
 from torch import nn
 
+from ocr_panoptic.checkpoint.addresses import is_model, model_hint
 from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer, last_checkpoint
 from ocr_panoptic.checkpoint.class_rows import ZOO_WEIGHTS
 from ocr_panoptic.checkpoint.matching import Demands
-from ocr_panoptic.checkpoint.published_models import is_model, model_hint
 from ocr_panoptic.checkpoint.settings import check_settings
 from ocr_panoptic.checkpoint.start import Resume, Start, find_start, read_start
 from ocr_panoptic.config.files import (
@@ -170,7 +170,7 @@ def build_trained_model(cfg: CfgNode, start: Start | None = None) -> InferenceMo
     Build the model of a completed config for inference, with MODEL.WEIGHTS on MODEL.DEVICE.
 
     Args:
-        start: facts about MODEL.WEIGHTS, if they have been read already.
+        start: MODEL.WEIGHTS, if they have been read already.
 
     Raises:
         ValueError: the weights do not fit the model, or were trained with other settings or
@@ -186,7 +186,7 @@ def build_trained_model(cfg: CfgNode, start: Start | None = None) -> InferenceMo
     checkpointer = SafeCheckpointer(
         model, trust_pickle=cfg.MODEL.TRUST_PICKLE, demands=Demands(strict=True)
     )
-    checkpointer.load(cfg.MODEL.WEIGHTS, checkpointables=[])
+    checkpointer.load(cfg.MODEL.WEIGHTS, checkpointables=[], content=start.content)
     if checkpointer.loaded:
         check_settings(cfg, checkpointer.loaded.record, strict=True)
     logging.getLogger(__name__).info("%s", checkpointer.summary())

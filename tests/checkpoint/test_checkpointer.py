@@ -18,8 +18,7 @@ from torch import nn
 
 from ocr_panoptic.checkpoint import Demands, SafeCheckpointer
 from ocr_panoptic.checkpoint.class_rows import ZOO_WEIGHTS, rows_by_name, zoo_classes
-from ocr_panoptic.checkpoint.fit import Fit
-from ocr_panoptic.checkpoint.matching import weights_for
+from ocr_panoptic.checkpoint.matching import Fit, weights_for
 from ocr_panoptic.config.files import load_config
 
 executed: list[str] = []

@@ -23,7 +23,7 @@ from PIL import Image
 from ocr_panoptic.config.files import load_config, merge_overrides, overrides_of
 from ocr_panoptic.data.catalog import register_data_sets
 from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
-from ocr_panoptic.data.loader_processes import explained_workers
+from ocr_panoptic.data.loading import explained_workers
 from ocr_panoptic.data.training_stream import TrainingStream, build_training_stream
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.labels import write_label_png

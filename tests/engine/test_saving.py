@@ -18,8 +18,7 @@ from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
 from ocr_panoptic.engine import hooks
-from ocr_panoptic.engine.best_model import BestModel
-from ocr_panoptic.engine.hooks import Checkpoints, Evaluation, StopOnSignal
+from ocr_panoptic.engine.hooks import BestModel, Checkpoints, Evaluation, StopOnSignal
 from ocr_panoptic.engine.setup import locked_folder
 from ocr_panoptic.predict.run_info import weights_sha256
 from ocr_panoptic.predict.trained_model import build_trained_model

@@ -20,7 +20,7 @@ from detectron2.utils.file_io import PathManager
 from PIL import Image
 
 import ocr_panoptic
-from ocr_panoptic.checkpoint import published_models
+from ocr_panoptic.checkpoint import addresses, published_models
 from ocr_panoptic.checkpoint.conversion import convert_weights, described_settings, shapes_of
 from ocr_panoptic.checkpoint.published_models import (
     MODELS,
@@ -104,7 +104,7 @@ def publish(server, monkeypatch):
 
 def folder() -> list[str]:
     """Return the names of the files in the folder of models, without locks."""
-    files = published_models.models_folder().rglob("*")
+    files = addresses.models_folder().rglob("*")
     return sorted(file.name for file in files if not file.name.endswith(".lock"))
 
 
@@ -270,8 +270,8 @@ def test_load_evaluate_and_train_by_name(publish, small_file, server, capsys, tm
 def test_a_file_that_a_user_puts_into_the_folder(publish, small_file, server):
     """A published file under its own name needs no server; any converted file is a model."""
     model = publish(VOC, small_file)
-    published_models.models_folder().mkdir(parents=True)
-    file = published_models.models_folder() / model.file
+    addresses.models_folder().mkdir(parents=True)
+    file = addresses.models_folder() / model.file
     file.write_bytes(small_file)
     converted = Path(fetch_weights(VOC))
     assert server.requests == []
@@ -305,7 +305,7 @@ OWN += [f"Custom-SemanticSegmentation/ocr_{n}" for n in ("HRNet_W18_small_s4", "
 def test_own_data_configs_fit_the_models_that_they_start_from(config):
     """The network has exactly the tensors, and the settings are those that the weights need."""
     cfg = load_config(config)
-    model = MODELS[cfg.MODEL.WEIGHTS.removeprefix(published_models.PREFIX)]
+    model = MODELS[cfg.MODEL.WEIGHTS.removeprefix(addresses.PREFIX)]
     cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES = model.data.classes
     weights = shapes(model)
     conversion = convert_weights(weights, model.source, shapes_of(cfg))
@@ -380,7 +380,7 @@ def test_a_download_that_fails(name, content, length, message, server):
     with pytest.raises((FileNotFoundError, ValueError), match=message) as error:
         fetch_weights(name)
     text = str(error.value)
-    assert "\n" not in text and str(published_models.models_folder()) in text
+    assert "\n" not in text and str(addresses.models_folder()) in text
     assert MODELS[name].address in text and folder() == []
 
 

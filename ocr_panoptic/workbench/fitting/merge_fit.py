@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from detectron2.data import MetadataCatalog
 
-from ocr_panoptic.data.test_loader import build_test_loader
+from ocr_panoptic.data.loading import build_test_loader
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.bootstrap import bootstrap_interval, mean_pq
 from ocr_panoptic.evaluation.panoptic_truth import PanopticTruth
