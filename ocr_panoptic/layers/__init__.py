@@ -9,18 +9,10 @@ from .class_losses import (
 from .context_scheme import ContextScheme, NoContext, run_part
 from .conv import ConvNormReLU, CPUSyncBatchNorm
 from .criss_cross import CrissCross, CrissCrossAttention
-from .double_attention import DoubleAttention
 from .dual_attention import ChannelAttention, DualAttention, PositionAttention
 from .folding import fold_norms, to_channels_last
-from .gt_ocr import GroundTruthOCR
-from .ocr import (
-    ACFOCR,
-    OCR,
-    DoubleAttentionOCR,
-    RegionContext,
-    gather_regions,
-    pixel_region_relation,
-)
+from .ocr import OCR, RegionContext, gather_regions, pixel_region_relation
+from .ocr_variants import ACFOCR, DoubleAttention, DoubleAttentionOCR, GroundTruthOCR
 from .ppm import PPM, PPMOCR
 from .resize import one_hot_labels, resize
 from .rmi import region_mutual_information

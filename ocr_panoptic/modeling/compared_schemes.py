@@ -3,10 +3,13 @@
 from ocr_panoptic.config.rules import CONTEXT_SCHEMES
 from ocr_panoptic.layers.aspp import ASPOCR, ASPP
 from ocr_panoptic.layers.criss_cross import CrissCross
-from ocr_panoptic.layers.double_attention import DoubleAttention
 from ocr_panoptic.layers.dual_attention import DualAttention
-from ocr_panoptic.layers.gt_ocr import GroundTruthOCR
-from ocr_panoptic.layers.ocr import ACFOCR, DoubleAttentionOCR
+from ocr_panoptic.layers.ocr_variants import (
+    ACFOCR,
+    DoubleAttention,
+    DoubleAttentionOCR,
+    GroundTruthOCR,
+)
 from ocr_panoptic.layers.ppm import PPM, PPMOCR
 from ocr_panoptic.layers.segmentation_transformer import JointTransformer, SegmentationTransformer
 from ocr_panoptic.layers.self_attention import SelfAttention

@@ -1,7 +1,8 @@
-"""The meta-architecture for semantic segmentation."""
+"""The meta-architecture for semantic segmentation, and the class that SegFix shares with it."""
 
 import math
 from functools import partial
+from typing import Any
 
 from detectron2.config import CfgNode, configurable
 from detectron2.modeling import META_ARCH_REGISTRY, SemanticSegmentor
@@ -15,41 +16,27 @@ from .inference import SemanticInference, check_decided, confident_argmax, padde
 from .inference_output import InferenceOutput, semantic_parts
 
 
-@META_ARCH_REGISTRY.register()
-class OCRSemanticSegmentor(SemanticSegmentor):
+class PaddedSegmentor(SemanticSegmentor):
     """
-    Detectron2's ``SemanticSegmentor`` with the inference that the paper's experiments need.
-
-    Inference supports scales, flips and windows, and can return labels without storing the scores
-    of all classes at full resolution. The class also supports hierarchical multi-scale attention,
-    and context schemes that need the ground truth.
+    Detectron2's ``SemanticSegmentor`` with inference in scales, flips and windows.
 
     Images are padded to multiples of ``pad_to_multiple``; 0 stands for the head's stride.
+
+    Attributes:
+        head: class of the head that the network needs.
     """
 
+    head: type[Any]
+
     @configurable
-    def __init__(
-        self,
-        *,
-        inference: SemanticInference,
-        hierarchy: HierarchicalScales | None = None,
-        pad_to_multiple: int = 0,
-        **kwargs,
-    ):
+    def __init__(self, *, inference: SemanticInference, pad_to_multiple: int = 0, **kwargs):
         super().__init__(**kwargs)
-        if not isinstance(self.sem_seg_head, ContextSemSegHead):
+        if not isinstance(self.sem_seg_head, self.head):
             raise UserError(
                 f"MODEL.SEM_SEG_HEAD.NAME is {type(self.sem_seg_head).__name__}; "
-                "OCRSemanticSegmentor needs ContextSemSegHead"
+                f"{type(self).__name__} needs {self.head.__name__}"
             )
         self.inference = inference
-        self.hierarchy = hierarchy
-        if self.sem_seg_head.context.needs_truth and (hierarchy or not self.sees_images_once):
-            raise UserError(
-                "The context scheme (MODEL.CONTEXT.NAME) uses the ground truth, which has the "
-                "image's original scale only. Set TEST.SCALES [1.0], TEST.FLIP False, "
-                "TEST.SLIDING_WINDOW.SIZE [] and MODEL.HMSA.ENABLED False."
-            )
         self.divisor = math.lcm(
             self.backbone.size_divisibility or 1,
             pad_to_multiple or self.sem_seg_head.common_stride,
@@ -57,16 +44,46 @@ class OCRSemanticSegmentor(SemanticSegmentor):
 
     @classmethod
     def from_config(cls, cfg: CfgNode) -> dict:
+        return {**super().from_config(cfg), "pad_to_multiple": cfg.MODEL.PAD_TO_MULTIPLE}
+
+    def normalised(self, image: Tensor) -> Tensor:
+        return (image.to(self.device) - self.pixel_mean) / self.pixel_std
+
+    def _images(self, batched_inputs: list[dict]) -> Tensor:
+        images = [self.normalised(inputs["image"]) for inputs in batched_inputs]
+        return padded_batch(images, self.divisor)
+
+
+@META_ARCH_REGISTRY.register()
+class OCRSemanticSegmentor(PaddedSegmentor):
+    """
+    A ``SemanticSegmentor`` with the inference that the paper's experiments need.
+
+    Inference can return labels without storing the scores of all classes at full resolution. The
+    class also supports hierarchical multi-scale attention, and context schemes that need the ground
+    truth.
+    """
+
+    head = ContextSemSegHead
+
+    @configurable
+    def __init__(self, *, hierarchy: HierarchicalScales | None = None, **kwargs):
+        super().__init__(**kwargs)
+        self.hierarchy = hierarchy
+        if self.sem_seg_head.context.needs_truth and (hierarchy or not self.sees_images_once):
+            raise UserError(
+                "The context scheme (MODEL.CONTEXT.NAME) uses the ground truth, which has the "
+                "image's original scale only. Set TEST.SCALES [1.0], TEST.FLIP False, "
+                "TEST.SLIDING_WINDOW.SIZE [] and MODEL.HMSA.ENABLED False."
+            )
+
+    @classmethod
+    def from_config(cls, cfg: CfgNode) -> dict:
         if cfg.MODEL.HMSA.ENABLED:
             hierarchy, inference = HierarchicalScales(cfg), SemanticInference(cfg, scales=(1.0,))
         else:
             hierarchy, inference = None, SemanticInference(cfg)
-        return {
-            **super().from_config(cfg),
-            "inference": inference,
-            "hierarchy": hierarchy,
-            "pad_to_multiple": cfg.MODEL.PAD_TO_MULTIPLE,
-        }
+        return {**super().from_config(cfg), "inference": inference, "hierarchy": hierarchy}
 
     @property
     def sees_images_once(self) -> bool:
@@ -102,9 +119,6 @@ class OCRSemanticSegmentor(SemanticSegmentor):
             return self.hierarchy.logits(self._scale, image, self.divisor)
         return self.sem_seg_head.layers(self.backbone(image), targets)[1]
 
-    def normalised(self, image: Tensor) -> Tensor:
-        return (image.to(self.device) - self.pixel_mean) / self.pixel_std
-
     def _scale(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return coarse logits, refined logits and scale attention for images at a single scale."""
         return self.sem_seg_head.maps(self.backbone(image))
@@ -122,10 +136,6 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         labels, confidence = confident_argmax(classes())
         check_decided(confidence)
         return InferenceOutput({"labels": labels[0], "confidence": confidence[0]})
-
-    def _images(self, batched_inputs: list[dict]) -> Tensor:
-        images = [self.normalised(inputs["image"]) for inputs in batched_inputs]
-        return padded_batch(images, self.divisor)
 
     def _targets(self, batched_inputs: list[dict]) -> Tensor | None:
         if "sem_seg" not in batched_inputs[0]:

@@ -1,16 +1,14 @@
 """The meta-architecture of SegFix, which predicts offsets instead of classes."""
 
-import math
-
 import torch
-from detectron2.config import CfgNode, configurable
-from detectron2.modeling import META_ARCH_REGISTRY, SemanticSegmentor
+from detectron2.config import CfgNode
+from detectron2.modeling import META_ARCH_REGISTRY
 from torch import Tensor
 
-from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.offsets import IGNORED, MIRRORED
 from ocr_panoptic.layers.resize import resize
 from ocr_panoptic.modeling.inference import SemanticInference, padded_batch
+from ocr_panoptic.modeling.semantic_segmentor import PaddedSegmentor
 
 from .head import SegFixHead
 
@@ -19,38 +17,20 @@ MIRRORED_SCORES = tuple((1 + a, 1 + b) for a, b in MIRRORED)
 
 
 @META_ARCH_REGISTRY.register()
-class SegFix(SemanticSegmentor):
+class SegFix(PaddedSegmentor):
     """
     A network that finds the pixels near a boundary, and each pixel's direction into its region.
 
     See https://arxiv.org/abs/2007.04269. Boundary probabilities and direction logits are averaged
     over scales, flips and windows.
-
-    Images are padded to multiples of ``pad_to_multiple``; 0 stands for the head's stride.
     """
 
-    @configurable
-    def __init__(self, *, inference: SemanticInference, pad_to_multiple: int = 0, **kwargs):
-        super().__init__(**kwargs)
-        if not isinstance(self.sem_seg_head, SegFixHead):
-            raise UserError(
-                f"MODEL.SEM_SEG_HEAD.NAME is {type(self.sem_seg_head).__name__}; SegFix "
-                "needs SegFixHead"
-            )
-        self.inference = inference
-        self.divisor = math.lcm(
-            self.backbone.size_divisibility or 1,
-            pad_to_multiple or self.sem_seg_head.common_stride,
-        )
+    head = SegFixHead
 
     @classmethod
     def from_config(cls, cfg: CfgNode) -> dict:
         inference = {**SemanticInference.from_config(cfg), "flip_pairs": MIRRORED_SCORES}
-        return {
-            **super().from_config(cfg),
-            "inference": SemanticInference(**inference),
-            "pad_to_multiple": cfg.MODEL.PAD_TO_MULTIPLE,
-        }
+        return {**super().from_config(cfg), "inference": SemanticInference(**inference)}
 
     def forward(self, batched_inputs: list[dict]) -> dict[str, Tensor] | list[dict[str, Tensor]]:
         """
@@ -67,9 +47,8 @@ class SegFix(SemanticSegmentor):
         """
         if not self.training:
             return [self._offsets(inputs) for inputs in batched_inputs]
-        images = [self._normalised(inputs["image"]) for inputs in batched_inputs]
         targets = [inputs["sem_seg"].to(self.device) for inputs in batched_inputs]
-        features = self.backbone(padded_batch(images, self.divisor))
+        features = self.backbone(self._images(batched_inputs))
         return self.sem_seg_head(features, padded_batch(targets, self.divisor, IGNORED))[1]
 
     def layers(self, image: Tensor) -> tuple[Tensor, Tensor]:
@@ -77,7 +56,7 @@ class SegFix(SemanticSegmentor):
         return self.sem_seg_head.layers(self.backbone(image))
 
     def _offsets(self, inputs: dict) -> dict[str, Tensor]:
-        image = self._normalised(inputs["image"])[None]
+        image = self.normalised(inputs["image"])[None]
         height, width = image.shape[2:]
         size = (inputs.get("height", height), inputs.get("width", width))
         scores = self.inference.scores(self._scores, image, size, self.divisor)[0]
@@ -90,6 +69,3 @@ class SegFix(SemanticSegmentor):
             for logits in self.layers(image)
         )
         return torch.cat([boundary.softmax(dim=1)[:, 1:], direction], dim=1)
-
-    def _normalised(self, image: Tensor) -> Tensor:
-        return (image.to(self.device) - self.pixel_mean) / self.pixel_std

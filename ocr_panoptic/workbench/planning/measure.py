@@ -11,7 +11,7 @@ from detectron2.config import CfgNode
 from detectron2.utils.events import EventStorage
 
 from ocr_panoptic.data.data_file import DataFile
-from ocr_panoptic.data.test_loader import build_test_loader
+from ocr_panoptic.data.loading import build_test_loader
 from ocr_panoptic.data.training_stream import build_training_stream
 from ocr_panoptic.engine.optimizer import build_optimizer
 from ocr_panoptic.engine.step import AccumulatingTrainer, build_clipping
