@@ -34,11 +34,9 @@ from ocr_panoptic.data.training_stream import TrainingStream, build_training_str
 from ocr_panoptic.engine import ResumableTrainer, launch
 from ocr_panoptic.engine.setup import locked_folder, prepare_folder, prepare_process
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.evaluation.stored import evaluation_folder
 from ocr_panoptic.predict.complete import complete_config
-from ocr_panoptic.predict.single_image import evaluation_mapper
-from ocr_panoptic.predict.task import task_of
+from ocr_panoptic.predict.task import evaluation_mapper, task_of
 from ocr_panoptic.predict.trained_model import find_model
 from ocr_panoptic.program import run_program
 from ocr_panoptic.workbench.checking.run_check import check_evaluation, check_training
@@ -60,8 +58,8 @@ class Trainer(ResumableTrainer):
     @classmethod
     def build_evaluator(cls, cfg: CfgNode, dataset_name: str) -> DatasetEvaluator:
         """Return the evaluator of a data set, which writes its files below OUTPUT_DIR."""
-        build = task_of(cfg).evaluator or build_evaluator
-        return build(cfg, dataset_name, evaluation_folder(cfg.OUTPUT_DIR, dataset_name))
+        folder = evaluation_folder(cfg.OUTPUT_DIR, dataset_name)
+        return task_of(cfg).evaluator(cfg, dataset_name, folder)
 
 
 def setup(args: RunOptions) -> tuple[CfgNode, Start]:

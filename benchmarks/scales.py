@@ -27,9 +27,9 @@ from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ocr_panoptic.config.files import load_config
-from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.formats.run_folder import CONFIG
 from ocr_panoptic.predict.complete import complete_config
+from ocr_panoptic.predict.evaluators import build_evaluator
 from ocr_panoptic.predict.trained_model import build_trained_model
 from ocr_panoptic.program import run_program
 from ocr_panoptic.workbench.comparing.intervals import Interval, gain_text

@@ -8,6 +8,7 @@ from ocr_panoptic.data.metadata import PANOPTIC, data_file_advice
 from ocr_panoptic.data.panoptic.mapper import PanopticDatasetMapper
 from ocr_panoptic.errors import UserError
 
+from .evaluators import build_evaluator
 from .task import TASKS, Task, complete_count
 
 
@@ -39,4 +40,5 @@ TASKS["PanopticSegmentor"] = TASKS["PanopticFPN"] = Task(
     test_augmentation=lambda cfg: T.ResizeShortestEdge(
         cfg.INPUT.MIN_SIZE_TEST, cfg.INPUT.MAX_SIZE_TEST
     ),
+    evaluator=build_evaluator,
 )

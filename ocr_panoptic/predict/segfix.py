@@ -19,12 +19,14 @@ from ocr_panoptic.data.semantic.augmentation import (
 )
 from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
 from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.formats.run_folder import CONFIG
 from ocr_panoptic.segfix import OffsetEvaluator, RefinedModel
 from ocr_panoptic.segfix.truth import OffsetTruth, read_segment_map, true_offset_labels
 
 from .complete import complete_config
-from .task import REFINERS, TASKS, Refiner, Task
+from .single_image import model_input
+from .task import REFINERS, TASKS, Mapper, Refiner, Task
 from .trained_model import build_trained_model
 
 
@@ -104,8 +106,16 @@ TASKS["SegFix"] = Task(
     evaluator=lambda cfg, dataset, folder: OffsetEvaluator(dataset),
     has_classes=False,
 )
+
+
+def _with_input(cfg: CfgNode, mapper: Mapper, record: dict) -> dict:
+    image = read_picture(record["file_name"], cfg.INPUT.FORMAT, cfg.INPUT.CHANNELS)
+    return {**mapper(record), "segfix": model_input(cfg, image)}
+
+
 REFINERS["segfix"] = Refiner(
     segfix_config,
+    lambda cfg, mapper: functools.partial(_with_input, cfg, mapper),
     lambda cfg, model: RefinedModel(
         model, build_trained_model(segfix_config(cfg)), cfg.TEST.SEGFIX.SCALE
     ),

@@ -10,6 +10,7 @@ from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.modeling.context import context_class
 
+from .evaluators import build_evaluator
 from .task import TASKS, Task, complete_count
 
 
@@ -37,4 +38,5 @@ TASKS["OCRSemanticSegmentor"] = Task(
     test_augmentation=lambda cfg: T.AugmentationList(
         build_semantic_augmentation(cfg, is_train=False)
     ),
+    evaluator=build_evaluator,
 )

@@ -1,7 +1,5 @@
 """Prepare single images for a trained model, and find the names of the model's classes."""
 
-from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,9 +9,9 @@ from detectron2.data import Metadata, MetadataCatalog
 
 from ocr_panoptic.data.image_input import ChannelInput
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.pictures import TooThin, read_picture, reordered, thin_fault
+from ocr_panoptic.formats.pictures import TooThin, reordered, thin_fault
 
-from .task import Mapper, refiner_configs, task_of
+from .task import refiner_configs, task_of
 
 
 def class_metadata(cfg: CfgNode) -> Metadata:
@@ -53,17 +51,3 @@ def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
         same_order = own.INPUT.FORMAT == cfg.INPUT.FORMAT
         found[name] = model_input(own, image if same_order else reordered(image, "BGR"))
     return found
-
-
-def evaluation_mapper(cfg: CfgNode) -> Mapper:
-    """Return the mapper for test images, whose outputs also have the inputs of refiners."""
-    mapper, refiners = task_of(cfg).mapper(cfg, False), refiner_configs(cfg)
-    return partial(_with_refiners, mapper, refiners) if refiners else mapper
-
-
-def _with_refiners(mapper: Mapper, refiners: Mapping[str, CfgNode], record: dict) -> dict:
-    output = mapper(record)
-    for name, own in refiners.items():
-        image = read_picture(record["file_name"], own.INPUT.FORMAT, own.INPUT.CHANNELS)
-        output = {**output, name: model_input(own, image)}
-    return output

@@ -32,8 +32,7 @@ class Task:
             UserError if a nonzero count differs, or if the data set is unsuitable.
         classes: returns a text that says how many classes a completed config has.
         test_augmentation: returns the transform that resizes test images.
-        evaluator: returns the evaluator for a config, data set and output folder; None for the
-            usual evaluators of the data set's type.
+        evaluator: returns the evaluator for a config, data set and output folder.
         has_classes: whether the model predicts classes. All data sets of a config must then have
             the same classes.
     """
@@ -43,7 +42,7 @@ class Task:
     complete_classes: Callable[[CfgNode, str], None]
     classes: Callable[[CfgNode], str]
     test_augmentation: Callable[[CfgNode], T.Augmentation]
-    evaluator: Callable[[CfgNode, str, Path], DatasetEvaluator] | None = None
+    evaluator: Callable[[CfgNode, str, Path], DatasetEvaluator]
     has_classes: bool = True
 
 
@@ -51,7 +50,8 @@ class Refiner(NamedTuple):
     """A second network, which refines the results of the models whose configs name it."""
 
     config_of: Callable[[CfgNode], CfgNode | None]  # its completed config; None if none is named
-    refined: Callable[[CfgNode, nn.Module], nn.Module]  # the model whose results it refines
+    with_input: Callable[[CfgNode, Mapper], Mapper]  # mapper, and the refiner's input for an image
+    refined: Callable[[CfgNode, nn.Module], nn.Module]  # model whose results it refines
 
 
 TASKS: dict[str, Task] = {}  # MODEL.META_ARCHITECTURE -> task
@@ -74,6 +74,14 @@ def refiner_configs(cfg: CfgNode) -> dict[str, CfgNode]:
     """Return the completed configs of the refiners that a config names, keyed as ``REFINERS``."""
     found = {name: refiner.config_of(cfg) for name, refiner in REFINERS.items()}
     return {name: own for name, own in found.items() if own is not None}
+
+
+def evaluation_mapper(cfg: CfgNode) -> Mapper:
+    """Return the mapper for test images, whose results also have the inputs of refiners."""
+    mapper = task_of(cfg).mapper(cfg, False)
+    for name, own in refiner_configs(cfg).items():
+        mapper = REFINERS[name].with_input(own, mapper)
+    return mapper
 
 
 def refined(cfg: CfgNode, model: nn.Module) -> nn.Module:

@@ -17,12 +17,12 @@ from detectron2.structures import BitMasks, Instances
 from panopticapi.evaluation import pq_compute
 from PIL import Image
 
-from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.evaluation.confusion import confusion_matrix, semantic_scores
 from ocr_panoptic.evaluation.instance_evaluator import PanopticInstanceEvaluator
 from ocr_panoptic.evaluation.panoptic_evaluator import PanopticEvaluator
 from ocr_panoptic.evaluation.predictions import PanopticDump, labels_of_output
 from ocr_panoptic.evaluation.sem_seg_evaluator import SemSegEvaluator
+from ocr_panoptic.predict.evaluators import build_evaluator
 from support import panoptic_samples as samples_of
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")

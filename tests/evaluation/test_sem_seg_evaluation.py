@@ -8,13 +8,13 @@ from detectron2.data import MetadataCatalog
 from PIL import Image
 
 from ocr_panoptic import add_ocr_config
-from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.evaluation.confusion import category_scores, confusion_figure
 from ocr_panoptic.evaluation.image_scores import SEMANTIC_KINDS
 from ocr_panoptic.evaluation.predictions import SemSegDump, raw_labels
 from ocr_panoptic.evaluation.sem_seg_evaluator import SemSegEvaluator
 from ocr_panoptic.evaluation.stored import image_scores_file, read_table, write_evaluation
 from ocr_panoptic.formats.labels import COLOURED
+from ocr_panoptic.predict.evaluators import build_evaluator
 from support import semantic_samples as samples_of
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")

@@ -9,12 +9,11 @@ from detectron2.evaluation import COCOEvaluator, DatasetEvaluator, DatasetEvalua
 from ocr_panoptic.data.catalog import registered_metadata
 from ocr_panoptic.data.metadata import INSTANCES, PANOPTIC, SEMANTIC
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.evaluation.instance_evaluator import PanopticInstanceEvaluator
+from ocr_panoptic.evaluation.panoptic_evaluator import PanopticEvaluator
+from ocr_panoptic.evaluation.predictions import PanopticDump, SemSegDump
+from ocr_panoptic.evaluation.sem_seg_evaluator import SemSegEvaluator
 from ocr_panoptic.formats.labels import has_labels
-
-from .instance_evaluator import PanopticInstanceEvaluator
-from .panoptic_evaluator import PanopticEvaluator
-from .predictions import PanopticDump, SemSegDump
-from .sem_seg_evaluator import SemSegEvaluator
 
 
 def build_evaluator(
