@@ -29,7 +29,7 @@ from detectron2.modeling import build_model
 from tabulate import tabulate
 from torch import Tensor, nn
 
-from ocr_panoptic.modeling.inference_model import semantic_logits
+from ocr_panoptic.modeling.semantic_logits import semantic_logits
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))

@@ -108,7 +108,7 @@ def _export(
 
     from ocr_panoptic.config.files import overrides_of
     from ocr_panoptic.formats.files import check_output_folder
-    from ocr_panoptic.modeling.inference_model import semantic_logits
+    from ocr_panoptic.modeling.semantic_logits import semantic_logits
     from ocr_panoptic.predict.run_info import run_info
     from ocr_panoptic.predict.single_image import class_metadata
     from ocr_panoptic.predict.task import task_of

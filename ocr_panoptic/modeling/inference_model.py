@@ -24,7 +24,6 @@ from .panoptic_augmentation import View, see_augmented
 from .panoptic_merge import merge_panoptic, rules_of_network
 from .panoptic_segmentor import PanopticSegmentor
 from .refined_head import RefinedHead
-from .semantic_segmentor import OCRSemanticSegmentor
 from .timm_backbone import TimmBackbone
 from .timm_parts import EvenConv2dSame, replace
 
@@ -213,23 +212,6 @@ def evenly_padded(model: nn.Module) -> nn.Module:
     network = _shared_copy(model)
     _pad_evenly(network)
     return network
-
-
-def semantic_logits(network: Any, batched_inputs: list[dict]) -> Tensor | tuple[Tensor, Tensor]:
-    """
-    Return the semantic logits [N, K, h, w] of a batch, from a single forward pass.
-
-    If the network has a refined head, the result is a tuple (coarse logits, final logits).
-    """
-    if isinstance(network, PanopticFPN):
-        images = network.preprocess_image(batched_inputs)
-        return network.sem_seg_head.layers(network.backbone(images.tensor))
-    if isinstance(network, OCRSemanticSegmentor):
-        return network.layers(batched_inputs)
-    raise UserError(
-        f"The model is a {type(network).__name__}, which has no semantic logits; expected "
-        "PanopticFPN or OCRSemanticSegmentor."
-    )
 
 
 def _shared_copy(model: nn.Module) -> nn.Module:

@@ -14,8 +14,9 @@ from ocr_panoptic.formats.pictures import as_colours, read_picture
 from ocr_panoptic.layers import ASPOCR, gather_regions
 from ocr_panoptic.modeling import InferenceModel, OCRSemanticSegmentor
 from ocr_panoptic.modeling.inference import resized_classes, running_argmax
-from ocr_panoptic.modeling.inference_model import PRECISIONS, semantic_logits
+from ocr_panoptic.modeling.inference_model import PRECISIONS
 from ocr_panoptic.modeling.refined_head import RefinedHead
+from ocr_panoptic.modeling.semantic_logits import semantic_logits
 from ocr_panoptic.predict.task import task_of
 
 from .scene import Inspection, PanopticMap, SeenRegions
