@@ -19,6 +19,7 @@ from torch import nn
 from ocr_panoptic.checkpoint import Demands, SafeCheckpointer
 from ocr_panoptic.checkpoint.class_rows import ZOO_WEIGHTS, rows_by_name, zoo_classes
 from ocr_panoptic.checkpoint.matching import Fit, weights_for
+from ocr_panoptic.checkpoint.start import read_start
 from ocr_panoptic.config.files import load_config
 
 executed: list[str] = []
@@ -219,6 +220,19 @@ def test_changed_bytes_are_refused(tmp_path):
     path.write_bytes(path.read_bytes().replace(values.numpy().tobytes(), b"x" * 256))
     with pytest.raises(ValueError, match="the bytes of .* were changed"):
         load(path)
+    with pytest.raises(ValueError, match="the bytes of .* were changed"):
+        SafeCheckpointer(make_model()).load(str(path), content=read_start(str(path)).content)
+
+
+def test_the_content_of_a_start_is_not_read_again(tmp_path, monkeypatch):
+    """Its tensors stay in the file, so another process gets none."""
+    torch.save({"model": randomised().state_dict()}, tmp_path / "m.pth")
+    start, model = read_start(str(tmp_path / "m.pth")), make_model()
+    monkeypatch.delattr(torch, "load")
+    SafeCheckpointer(model).load(start.weights, content=start.content)
+    assert_equal_state(randomised(), model)
+    assert pickle.loads(pickle.dumps(start)) == start and start.content
+    assert pickle.loads(pickle.dumps(start)).content is None
 
 
 RECORD, TENSOR = "m.pth: the record of the conversion in this file is", torch.ones(1)
