@@ -46,7 +46,7 @@ def general_faults(source: SemanticSource, pairs: list[tuple[Path, Path]]) -> It
         f"{source.split.labels}: these labels belong to no class: {shown}. Write each class as "
         f"{{name: NAME, {key}: {form}}}, and list labels to ignore as ignore: [{form}]. If the "
         "borders are smoothed, save the files without smoothing. If the files are photos, "
-        "panoptic PNGs or masks stored as opacity, give label images instead."
+        "panoptic PNGs or masks in an alpha channel, give label images instead."
     )
 
 

@@ -227,7 +227,8 @@ def decode_brush(code: list[int], height: int, width: int) -> np.ndarray:
     if count != height * width * 4 or value_bits != 8:
         raise UserError(
             f"the brush mask (rle) has {count} values of {value_bits} bits, expected "
-            f"{height * width * 4} values of 8 bits for {width}x{height} pixels"
+            f"{height * width * 4} values of 8 bits for {width}x{height} pixels. Export the task "
+            "again"
         )
     sizes = [take(4) + 1 for _ in range(4)]
     values = bytearray()

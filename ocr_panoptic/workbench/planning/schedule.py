@@ -31,7 +31,7 @@ def iterations(it: Situation, minutes: float | None, costs: Costs | None) -> Ite
         least = START + costs.evaluation + SHORTEST * costs.step
         raise UserError(
             f"--minutes is {minutes:g}, but {SHORTEST} steps and an evaluation take "
-            f"{math.ceil(least / 6) / 10:g} minutes on this machine. Give at least as many."
+            f"{math.ceil(least / 6) / 10:g} minutes on this machine. Give at least that many."
         )
     because = f"{minutes:g} minutes, {costs.step:.2f} s a step"
     yield Decision("SOLVER.MAX_ITER", number, because)

@@ -175,7 +175,9 @@ def _merge(folder: Path, done: Sequence[tuple[Item, dict[str, Path]]], classes: 
         total = Counter({name: sum(row[name] for row in counts) for name in things.values()})
         means = [f"{name} {n / len(counts):.2f}" for name, n in total.most_common(SHOWN) if n]
         if means:
-            logger.info("Objects in an image: %s (counts.csv)", ", ".join(means))
+            logger.info(
+                "Mean number of objects in an image: %s (all numbers: counts.csv)", ", ".join(means)
+            )
     else:
         _write_lists(folder / "labels.json", classes=labels, images=entries)
     shifted = [{"supercategory": "", **c, "id": c["id"] + shift} for c in categories]
