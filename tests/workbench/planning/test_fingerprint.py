@@ -99,7 +99,7 @@ def _source_of(file):
 
 def test_refusals(semantic, panoptic, tmp_path):
     truth = np.full((8, 8), 255, np.uint8)
-    with pytest.raises(ValueError, match="all pixels have ignored labels"):
+    with pytest.raises(ValueError, match="all pixels are ignored"):
         fingerprint([semantic([truth])], workers=1)
     with pytest.raises(ValueError, match="the only class"):
         fingerprint([semantic([truth * 0], classes=["a"])], workers=1)
