@@ -26,7 +26,9 @@ PAGES = sorted(page for folder in FOLDERS for page in (ROOT / folder).glob("*.md
 TEXTS = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
 DATASETS = TEXTS["datasets/README.md"]
 TUTORIAL, IMPORTS = TEXTS["docs/tutorial.md"], TEXTS["docs/imports.md"]
-COMMANDS = TUTORIAL + IMPORTS + TEXTS["docs/architecture.md"]
+COMMANDS = "\n".join(text for name, text in TEXTS.items() if name != "CHANGELOG.md")
+# Programs of a checkout, and the commands that they are.
+PROGRAMS = {"train_net.py": "train", "demo.py": "predict"}
 PUBLISHED = TEXTS["docs/published_data.md"]
 
 
@@ -47,15 +49,27 @@ def test_links(page):
             assert not anchor or anchor in names, link
 
 
-@pytest.mark.parametrize("line", found(r"^    ocr-panoptic ((?:.*\\\n)*.*)", COMMANDS))
+COMMAND = r"^ *(?:[A-Z]+=\S+ )?(?:ocr-panoptic|python (?=train_net|demo)) ?((?:.*\\\n)*.*)"
+
+
+@pytest.mark.parametrize("line", sorted({*found(COMMAND, COMMANDS)}))
 def test_commands(line):
-    command, *words = shlex.split(line.replace("\\\n", " "))
-    name = {"import": "import_"}.get(command, command.replace("-", "_"))
+    """The flags of each command exist, and so do its config and the config's keys."""
+    line = re.sub(r"\$\([^)]*\)", "x", line.replace("\\\n", " ").replace("{0,1}", "0"))
+    command, *words = shlex.split(line.partition(" | ")[0], comments=True)
+    # [...] marks what may be left out, unless it is a list.
+    words = [w.strip("[]") if w[:2] == "[-" or w.count("[") != w.count("]") else w for w in words]
+    words = [word for word in words if word not in ("...", "KEYS", "KEY", "VALUE")]
+    if command == "COMMAND":
+        return
+    name = PROGRAMS.get(command, {"import": "import_"}.get(command, command.replace("-", "_")))
     module = import_module(f"ocr_panoptic.cli.{name}")
     args = module.argument_parser().parse_args(words)
     assert callable(module.run) and vars(args)
-    if command in ("train", "compare"):  # unknown keys are refused
-        assert load_config(find_config(args.config_file), args.opts).MODEL.META_ARCHITECTURE
+    config = str(getattr(args, "config_file", None) or "")
+    if config.partition("/")[0] in {"configs", *(f.name for f in (ROOT / "configs").iterdir())}:
+        placeholder = config == "configs/CONFIG.yaml" or "SEED S" in line
+        assert placeholder or load_config(find_config(config), getattr(args, "opts", ()))
 
 
 def test_names():
