@@ -124,7 +124,7 @@ def test_runs_of_another_process_are_skipped(study, tmp_path, capsys):
 @pytest.mark.slow
 def test_a_missing_metric_is_reported_after_the_first_run(tiny_data, study, tmp_path, forked):
     study = replace(study, metrics=("sem_seg/mIou",))
-    with pytest.raises(ValueError, match="expected sem_seg/mIou; the evaluation has sem_seg/mIoU"):
+    with pytest.raises(ValueError, match="the evaluation lacks sem_seg/mIou; it has sem_seg/mIoU"):
         run_study(study, TRAIN, tmp_path / "out")
 
 
