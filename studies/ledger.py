@@ -3,7 +3,7 @@ Write the tables of studies/docs/ledger.md, the comparisons of OCR with other he
 
     python -m studies.ledger
 
-The published numbers are from studies/ledger.yaml. The numbers of this project are computed
+The published numbers are from studies/docs/ledger.yaml. The numbers of this project are computed
 from the records in studies/results that the file names.
 """
 
@@ -23,7 +23,7 @@ from ocr_panoptic.workbench.comparing.compare import markdown
 from ocr_panoptic.workbench.comparing.intervals import Interval, gain_text
 
 ROOT = Path(__file__).resolve().parents[1]
-DATA, PAGE = ROOT / "studies/ledger.yaml", ROOT / "studies/docs/ledger.md"
+DATA, PAGE = ROOT / "studies/docs/ledger.yaml", ROOT / "studies/docs/ledger.md"
 RESULTS = ROOT / "studies/results"
 HEADS = ("OCR", "plain", "PPM")
 
@@ -102,9 +102,8 @@ def own_row(entry: Mapping[str, Any]) -> dict[str, str]:
     return {
         "conditions": entry["conditions"],
         "study": f"`{entry['study']}`",
-        "metric": entry["metric"].partition("/")[2],
         "seeds": str(len(pairs)),
-        "plain": f"{statistics.fmean(known):.2f}",
+        "plain": f"{entry['metric'].partition('/')[2]} {statistics.fmean(known):.2f}",
         "OCR - plain": gain_text(Interval.of([ocr[seed] - value for seed, value in pairs])),
         "OCR - PPM": gain_text(
             Interval.of([ocr[seed] - value for seed, value in ppm.items()]) if ppm else None
