@@ -115,7 +115,7 @@ pins: $(ENV)  ## check that the pinned versions have a solution for each Python,
 	    --python-version $$python --python-platform x86_64-manylinux_2_28 \
 	    --output-file /dev/null requirements/dev.txt || exit 1; done
 
-PAGES = README.md CHANGELOG.md CONTRIBUTING.md LICENSE train_net.py docs datasets studies configs ocr_panoptic tests
+PAGES = README.md CHANGELOG.md CONTRIBUTING.md LICENSE train_net.py docs datasets studies examples configs ocr_panoptic tests
 
 site: $(ENV)  ## build the pages as a site with a search, build/site; a broken link is an error
 	rm -rf build/pages && mkdir -p build/pages
