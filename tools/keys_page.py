@@ -26,8 +26,15 @@ HEADING = """\
 
 For those who write a config or `KEY VALUE` on the command line: which keys are there besides [Detectron2's](https://detectron2.readthedocs.io/en/latest/modules/config.html#yaml-config-references), and how does each work?
 
-Each key has its default. Keys under "With ..." are read only with that setting, and refused elsewhere. A wrong value is refused with the values that are allowed. Of Detectron2's keys, `SOLVER.MAX_ITER 0` takes the number of iterations from `SOLVER.EPOCHS`, `SOLVER.STEPS` may be shares of it, `TEST.EVAL_PERIOD 0` follows `TEST.EVALUATIONS`, and `SOLVER.LR_SCHEDULER_NAME` may be `WarmupPolyLR`.
+Each key has its default. Keys under "With ..." are read only with that setting, and refused elsewhere; a refined head is OCRSemSegFPNHead or ContextSemSegHead, a panoptic model PanopticSegmentor or PanopticFPN. A wrong value is refused with the values that are allowed. Of Detectron2's keys, `SOLVER.MAX_ITER 0` takes the number of iterations from `SOLVER.EPOCHS`, `SOLVER.STEPS` may be shares of it, `TEST.EVAL_PERIOD 0` follows `TEST.EVALUATIONS`, and `SOLVER.LR_SCHEDULER_NAME` may be `WarmupPolyLR`.
 """  # noqa: E501
+# Conditions of many keys -> their name on the page, which HEADING explains.
+SHORT = {
+    "MODEL.SEM_SEG_HEAD.NAME OCRSemSegFPNHead or ContextSemSegHead": "a refined head",
+    "MODEL.META_ARCHITECTURE PanopticSegmentor or PanopticFPN": "a panoptic model",
+    "MODEL.BACKBONE.NAME build_timm_backbone, build_timm_fpn_backbone or "
+    "build_timm_simple_fpn_backbone": "a timm backbone",
+}
 
 
 def keys_page() -> str:
@@ -55,7 +62,8 @@ def _lines() -> Iterator[str]:
 
 
 def _read_with(key: Key) -> str:
-    return ", and ".join(condition.text for condition in conditions(key))
+    texts = [condition.text for condition in conditions(key)]
+    return ", and ".join(SHORT.get(text, text) for text in texts)
 
 
 def _text(key: Key) -> str:
