@@ -114,7 +114,12 @@ class Fingerprint:
             lines.append(
                 f"thinnest class: {thin.name}, {(thin.width or 0) * self.short[1]:.0f} pixels wide"
             )
-        lines.append("the images have an upper side" if self.has_top else "no upper side")
+        side = "an" if self.has_top else "no"
+        lines.append(f"the images have {side} upper side; their light varies by {self.light:.0%}")
+        if self.void:
+            lines.append(
+                f"void: {self.void:.1%} of the pixels; crowds: {self.crowds:.1%} of objects"
+            )
         return "\n".join(lines)
 
     def thinnest(self) -> ClassFacts | None:
