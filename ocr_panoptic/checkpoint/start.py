@@ -21,7 +21,7 @@ from .settings import IDENTITY
 Resume = bool | Literal["auto"]  # "auto" resumes if there is a checkpoint
 
 
-@dataclass(frozen=True)
+@dataclass
 class Start:
     """
     Facts about the weights that a run or a trained model starts from.
@@ -34,7 +34,7 @@ class Start:
         progress: how far the training got that this run continues: "iteration", "images", "seed",
             "processes" and "config"; None if the run starts at iteration 0.
         content: the whole file, whose tensors stay there until they are used; None if it has not
-            been read, or was read by another process.
+            been read, has been taken, or was read by another process.
     """
 
     weights: str = ""
@@ -45,6 +45,11 @@ class Start:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "content": None}
+
+    def take_content(self) -> Mapping[str, Any] | None:
+        """Return the content, and forget it: a deleted file would keep its place on the disk."""
+        content, self.content = self.content, None
+        return content
 
 
 def find_start(cfg: CfgNode, resume: Resume) -> Start:

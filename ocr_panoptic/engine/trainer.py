@@ -172,7 +172,7 @@ class ResumableTrainer(DefaultTrainer):
         checkpointer.load(
             start.weights,
             checkpointables=None if start.progress else [],
-            content=start.content,
+            content=start.take_content(),
         )
         if self.averaging and not start.progress:
             self.averaging.begin()

@@ -186,7 +186,7 @@ def build_trained_model(cfg: CfgNode, start: Start | None = None) -> InferenceMo
     checkpointer = SafeCheckpointer(
         model, trust_pickle=cfg.MODEL.TRUST_PICKLE, demands=Demands(strict=True)
     )
-    checkpointer.load(cfg.MODEL.WEIGHTS, checkpointables=[], content=start.content)
+    checkpointer.load(cfg.MODEL.WEIGHTS, checkpointables=[], content=start.take_content())
     if checkpointer.loaded:
         check_settings(cfg, checkpointer.loaded.record, strict=True)
     logging.getLogger(__name__).info("%s", checkpointer.summary())
