@@ -287,7 +287,7 @@ def test_a_file_that_a_user_puts_into_the_folder(publish, small_file, server):
 
 def test_the_first_code_of_the_readme(publish, small_file, server, tmp_path, monkeypatch):
     """In an empty folder with a photo, from a cache that has the file already."""
-    monkeypatch.setitem(SHORT_NAMES, "ade20k", VOC)
+    monkeypatch.setitem(addresses.MODEL_NAMES, "ade20k", VOC)
     fetch_weights(publish(VOC, small_file).name)
     server.shutdown()
     (code,) = re.findall(r"^    import ocr_panoptic\n(?:    .*\n)+", README, re.M)
