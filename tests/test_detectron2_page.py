@@ -85,14 +85,17 @@ def shrink_the_zoo() -> None:
     ZOO.write_text(yaml.safe_dump(content))
 
 
-def run_commands(text: str, monkeypatch) -> None:
+def run_commands(text: str, monkeypatch) -> dict:
+    """Run a block of commands, and return the names that its scripts define."""
+    names: dict = {}
     for line in textwrap.dedent(text).replace("\\\n", " ").splitlines():
         program, name, *words = shlex.split(line)
         if program == "ocr-panoptic":
             call(name, words)
         else:
             monkeypatch.setattr(sys, "argv", [name, *words])
-            runpy.run_path(name, run_name="__main__")
+            names |= runpy.run_path(name, run_name="__main__")
+    return names
 
 
 def run_block(text: str, monkeypatch) -> dict:
@@ -108,7 +111,7 @@ def run_block(text: str, monkeypatch) -> dict:
         assert count == 1
         Path("my_train_net.py").write_text(script)
     elif text.startswith("    "):
-        run_commands(text, monkeypatch)
+        names = run_commands(text, monkeypatch)
     else:
         exec(compile(text, "docs/detectron2.md", "exec"), names)
     return names

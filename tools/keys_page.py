@@ -67,13 +67,16 @@ def _read_with(key: Key) -> str:
 
 
 def _text(key: Key) -> str:
-    """Return a key's sentence, and the rule for its values if it says more than the sentence."""
+    """Return a key's sentence and the allowed names, or what the number 0 means."""
     rule, sentence = key.allowed.text(), key.sentence
-    values = rule.removeprefix("one of ").split(", ")
-    said = all(re.search(rf"(?<!\w){re.escape(value)}(?!\w)", sentence) for value in values)
-    if not rule or said or re.fullmatch(r"a number (of at least \d+|above 0)", rule):
-        return _linked(sentence)
-    return f"{_linked(sentence)} *{rule}*"
+    shown = ""
+    if zero := re.search(r"\((0 .*)\)", rule):
+        shown = zero[1]
+    elif rule.startswith(("one of ", "a list of ", "auto")) and "numbers" not in rule:
+        values = rule.removeprefix("one of ").split(", ")
+        if not all(re.search(rf"(?<!\w){re.escape(v)}(?!\w)", sentence) for v in values):
+            shown = rule
+    return _linked(sentence) + (f" *{shown}*" if shown else "")
 
 
 def _linked(text: str) -> str:
