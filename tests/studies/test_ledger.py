@@ -10,7 +10,7 @@ from support.tiny_runs import ROOT
 
 LEDGER, PAGE = ledger.read_ledger(), ledger.PAGE.read_text()
 CONCLUSIONS = (ROOT / "docs/when_ocr_pays.md").read_text()
-FRONT = (ROOT / "README.md").read_text().partition("| I have |")[0]
+FRONT = (ROOT / "README.md").read_text().partition("## Where do I start?")[0]
 
 
 def test_the_page_equals_the_data():
