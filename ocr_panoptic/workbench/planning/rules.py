@@ -25,10 +25,10 @@ GPU_SEMANTIC = {
     4: "Custom-SemanticSegmentation/ocr_HRNet_W18_s4",
     0: "Custom-SemanticSegmentation/ocr_HRNet_W18_small_s4",
 }
+LITE0 = "tf_efficientnet_lite0"  # network of the configs for a CPU
 SMALL = 10  # pixels of an object's side below which a larger image pays
 WANTED = 13  # pixels of the median object's side that an enlarged image gives
-# Width of a class in pixels below which a larger image pays, with an upper side and without.
-THIN, THIN_ANYWHERE = 6, 16
+THIN = 16  # pixels of a class's width below which a larger image pays
 LARGEST = 2048  # longest side of an image that is predicted as a whole
 TILE = 768  # pixels from tile to tile
 FEW = 100  # detections that every model allows
@@ -144,6 +144,15 @@ def start(it: Situation) -> Iterator[Decision]:
         yield Decision("MODEL.WEIGHTS", better, because)
 
 
+def optimizer(it: Situation) -> Iterator[Decision]:
+    """Train the CPU's network, whose heads are new, with AdamW."""
+    if it.base["MODEL.TIMM.NAME"] == LITE0 and "SOLVER.OPTIMIZER" not in it.given:
+        because = "new heads learn sooner than with SGD"
+        yield Decision("SOLVER.OPTIMIZER", "AdamW", because)
+        yield Decision("SOLVER.BASE_LR", 0.001, "for AdamW")
+        yield Decision("SOLVER.WEIGHT_DECAY", 0.01, "for AdamW")
+
+
 def image_size(it: Situation) -> Iterator[Decision]:
     """Enlarge images whose objects or thin classes would have too few pixels, and crop them."""
     size, longest = it.size, it.base["INPUT.MAX_SIZE_TRAIN"]
@@ -174,12 +183,12 @@ def enlarged(it: Situation) -> tuple[int, str]:
         median = it.data.sides[2]
         wanted = size if median * size >= SMALL else math.ceil(WANTED / median / 32) * 32
         because = f"at {size} the median object has a side of {median * size:.1f} pixels"
+    elif it.data.has_top:  # where classes have their rows, a crop must show most of the image
+        return size, ""
     else:
         widths = sorted(c.width * size for c in it.data.classes if c.width is not None)
-        # Where classes have their rows, a crop must show most of the image.
-        thin, factor = (THIN, 1.5) if it.data.has_top else (THIN_ANYWHERE, 2.0)
-        quarter = widths[len(widths) // 4 - (len(widths) % 4 == 0)] if widths else thin
-        wanted = size if quarter >= thin else int(size * factor)
+        quarter = widths[(len(widths) - 1) // 4]
+        wanted = 2 * size if quarter < THIN else size
         because = f"at {size}, a quarter of the classes is at most {quarter:.1f} pixels wide"
     return max(size, min(wanted, it.data.short[1])), because
 
@@ -187,7 +196,7 @@ def enlarged(it: Situation) -> tuple[int, str]:
 def levels(it: Situation) -> Iterator[Decision]:
     """Read the features of stride 4, too, where the network of the CPU config has them."""
     key = "MODEL.SEM_SEG_HEAD.IN_FEATURES"
-    if not it.is_panoptic and it.base["MODEL.TIMM.NAME"] == "tf_efficientnet_lite0":
+    if not it.is_panoptic and it.base["MODEL.TIMM.NAME"] == LITE0:
         yield Decision(key, ["blocks.1", *it.base[key]], "stride 4 shows thin classes")
 
 
@@ -233,5 +242,6 @@ def tiles(it: Situation) -> Iterator[Decision]:
 
 
 RULES: tuple[Rule, ...] = (
-    *(channels, precision, memory, start, image_size, tiles, levels, objects, directions),
+    *(channels, precision, memory, start, optimizer),
+    *(image_size, tiles, levels, objects, directions),
 )

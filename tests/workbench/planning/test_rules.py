@@ -43,7 +43,12 @@ def decided(rule, data, machine=CPU, given=()) -> dict:
 
 @pytest.mark.parametrize("rule", rules.RULES)
 def test_usual_data_keep_the_config(rule):
-    assert not decided(rule, FEW)
+    assert not decided(rule, FEW, GPU) or rule is rules.precision
+
+
+def test_the_small_network_learns_with_adamw():
+    assert decided(rules.optimizer, FEW)["SOLVER.OPTIMIZER"] == "AdamW"
+    assert not decided(rules.optimizer, FEW, given=["SOLVER.OPTIMIZER"])
 
 
 def test_the_config_suits_the_machine():
@@ -113,6 +118,7 @@ def test_thin_classes_enlarge_images_without_an_upper_side():
     assert found["INPUT.MIN_SIZE_TRAIN"] == [512] and "INPUT.CROP.SIZE" not in found
     wide = replace(thin, has_top=False, classes=(CLASS,))
     assert not decided(rules.image_size, wide)
+    assert not decided(rules.image_size, thin)
 
 
 def test_objects_ask_for_regions_and_detections():
