@@ -118,7 +118,7 @@ def run_block(text: str, monkeypatch) -> dict:
 
 
 def test_the_page_names_every_example():
-    for file in EXAMPLES.glob("*_*"):
+    for file in {*EXAMPLES.iterdir()} - {EXAMPLES / "ocr.yaml"}:
         assert f"](../examples/detectron2_project/{file.name})" in PAGE
     assert (EXAMPLES / "ocr.yaml").read_text() in PAGE
 
