@@ -72,7 +72,9 @@ def _text(key: Key) -> str:
     shown = ""
     if zero := re.search(r"\((0 .*)\)", rule):
         shown = zero[1]
-    elif rule.startswith(("one of ", "a list of ", "auto")) and "numbers" not in rule:
+    elif rule.startswith(("one of ", "a list of ", "auto")) and not re.search(
+        "numbers|naiveSyncBN", rule
+    ):
         values = rule.removeprefix("one of ").split(", ")
         if not all(re.search(rf"(?<!\w){re.escape(v)}(?!\w)", sentence) for v in values):
             shown = rule
