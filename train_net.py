@@ -4,11 +4,10 @@ Train a model with Detectron2's trainer, or evaluate it with --eval-only.
 
     python train_net.py --config-file CONFIG [--data FILE ...] [--num-gpus N] [--resume [auto]]
         [KEY VALUE ...]
-    python train_net.py --data FILE ... [--minutes N]    # the config is planned from the data
     torchrun --nproc-per-node N train_net.py --config-file CONFIG ...
 
-``ocr-panoptic train`` runs the same code. To train on other data or with other metrics, change or
-subclass the Trainer below (docs/detectron2.md).
+``ocr-panoptic train`` runs the same code, and plans a config if none is named. To train on other
+data or with other metrics, change or subclass the Trainer below (docs/detectron2.md).
 """
 
 import logging
@@ -24,7 +23,6 @@ from ocr_panoptic.cli.arguments import (
     check_config_is_named,
     import_modules,
 )
-from ocr_panoptic.cli.plan import named_or_planned
 from ocr_panoptic.config.files import load_config, overrides_of
 from ocr_panoptic.data.data_file import data_options, read_data_files
 from ocr_panoptic.data.faults import faults_listed
@@ -74,7 +72,7 @@ def setup(args: RunOptions) -> tuple[CfgNode, Start]:
     if args.eval_only:
         cfg, start = find_model(args.config_file, args.weights, overrides, args.resume)
     else:
-        cfg, start = load_config(named_or_planned(args), overrides), None
+        cfg, start = load_config(args.config_file, overrides), None
     trains = not args.eval_only
     prepare_folder(cfg.OUTPUT_DIR, is_new=trains and not (args.resume or args.overwrite))
     complete_config(cfg, training=trains, needs_data=True, start=start, files=files)
@@ -114,5 +112,4 @@ def main(args: RunOptions) -> dict[str, dict[str, float]] | None:
 if __name__ == "__main__":
     parser = CommandParser(__doc__, RunOptions)
     parser.add_run()
-    parser.add_minutes()
     run_program(main, parser.parse_args())

@@ -204,15 +204,10 @@ def check_config_is_named(options: RunOptions) -> None:
     """Refuse a training without a config, or an evaluation without a trained model."""
     if options.eval_only:
         return check_model_is_named(options)
-    if options.config_file and options.minutes is not None:
+    if not (options.config_file or "MODEL.META_ARCHITECTURE" in options.opts):
         raise UserError(
-            "--minutes is for planned trainings, but a config is named. Leave out --config-file, "
-            "or set SOLVER.MAX_ITER instead of --minutes."
-        )
-    if not (options.config_file or options.data or "MODEL.META_ARCHITECTURE" in options.opts):
-        raise UserError(
-            "No config or data file is named. Name your data with --data FILE, so that the "
-            "training is planned, or name a config with --config-file (`ocr-panoptic configs`)."
+            "No config is named. Name one with --config-file (`ocr-panoptic configs`), or let "
+            "`ocr-panoptic train --data FILE` plan a training from your data."
         )
 
 

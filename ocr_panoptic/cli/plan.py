@@ -74,37 +74,44 @@ def plan(
     return made
 
 
-def named_or_planned(options: RunOptions) -> str:
+def plan_without_config(options: RunOptions) -> None:
     """
-    Return the config that a training names; without a config, plan one from the named data.
+    If a training names data but no config, plan it, and let the options name the plan.
 
     The plan is printed and written to plan.yaml in OUTPUT_DIR. A resumed training takes the plan
     of its first start.
     """
-    if options.config_file or not options.data or "MODEL.META_ARCHITECTURE" in options.opts:
-        return options.config_file
+    if options.config_file and options.minutes is not None:
+        raise UserError(
+            "--minutes is for planned trainings, but a config is named. Leave out --config-file, "
+            "or set SOLVER.MAX_ITER instead of --minutes."
+        )
+    named = options.config_file or "MODEL.META_ARCHITECTURE" in options.opts
+    if named or options.eval_only or not options.data:
+        return
     from ocr_panoptic.config.files import load_config, overrides_of
     from ocr_panoptic.data.data_file import read_data_files
     from ocr_panoptic.engine.setup import check_is_new
 
-    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1 or options.num_machines > 1:
         raise UserError(
-            "torchrun has started several processes, and each would plan. Plan first: ocr-panoptic "
-            "plan --data FILE --output my.yaml. Then name my.yaml with --config-file."
+            "Several machines, or processes that torchrun has started, would each plan. Plan "
+            "first: ocr-panoptic plan --data FILE --output my.yaml. Then name my.yaml with "
+            "--config-file."
         )
     overrides = overrides_of(options.opts)
     folder = f"./output/{read_data_files(options.data)[0].name}"
     if "OUTPUT_DIR" in overrides:
         folder = load_config("", {"OUTPUT_DIR": overrides["OUTPUT_DIR"]}).OUTPUT_DIR
     file = Path(folder, PLAN)
+    options.config_file = str(file)
     if options.resume and file.is_file():
-        return str(file)
+        return
     if not (options.resume or options.overwrite):
         check_is_new(folder)
     made = _planned(options.data, options.minutes, overrides)
     print(f"{made}\n", flush=True)
     made.write(file)
-    return str(file)
 
 
 def _planned(data: Sequence[str], minutes: float | None, overrides: dict[str, Any]) -> "Plan":

@@ -17,6 +17,7 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import as_list, path_argument
 
 from .arguments import CommandParser, RunOptions
+from .plan import plan_without_config
 
 
 def argument_parser() -> CommandParser:
@@ -29,6 +30,7 @@ def argument_parser() -> CommandParser:
 def run(options: RunOptions) -> None:
     from . import train_net
 
+    plan_without_config(options)
     train_net.main(options)
 
 
@@ -76,6 +78,7 @@ def train(
     options = options_of_call(config_file, data, output, num_gpus, keys, resume)
     options.overwrite, options.deterministic = overwrite, deterministic
     options.minutes = minutes
+    plan_without_config(options)
     from . import train_net
 
     return train_net.main(options) or {}

@@ -76,7 +76,7 @@ def test_a_mistyped_word_gets_a_suggestion(capsys):
 OCR_3X = "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x"
 OWN = "Custom-PanopticSegmentation/panoptic_fpn_ocr_R_50"
 MISTAKES = [  # words of a command, part of the message
-    ("train", "No config or data file is named. Name your data with --data FILE"),
+    ("train", "No config is named. Name one with --config-file"),
     ("train --data a.yaml", "a.yaml: data file not found"),
     ("train --config-file {own} --minutes 5", "a config is named. Leave out --config-file"),
     ("plan", "nothing to plan for: name data files"),

@@ -153,7 +153,7 @@ def test_doors_of_a_script(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cats.json").write_text('{"images": [], "annotations": [], "categories": []}')
     for options, fault in (
-        (RunOptions(), "No config or data file is named"),
+        (RunOptions(), "No config is named"),
         (RunOptions(eval_only=True), "Name a trained model"),
         (RunOptions(imports=["os.gone.deeper"]), "--import os.gone.deeper: the module is neither"),
         (RunOptions(imports=["./mine.py"]), "--import ./mine.py: expected a module's name"),
