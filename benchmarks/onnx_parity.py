@@ -38,11 +38,11 @@ from ocr_panoptic.config.files import load_config
 from ocr_panoptic.modeling import deploy
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
 from ocr_panoptic.predict.run_info import machine_name
+from ocr_panoptic.predict.run_onnx import FORMAT, Model
 from ocr_panoptic.program import run_program
 from ocr_panoptic.workbench.exporting.graphs import build_graph
 from ocr_panoptic.workbench.exporting.onnx_file import write_onnx
 from ocr_panoptic.workbench.exporting.parity import check_parity, parity_faults, sample_image
-from ocr_panoptic.workbench.exporting.run_onnx import FORMAT, Model
 from support import published_networks as published
 from support.published_files import FILES
 

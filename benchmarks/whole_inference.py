@@ -2,16 +2,18 @@
 Compare the time and memory of a complete inference on an image, part by part.
 
 "panoptic" compares Detectron2's plain Panoptic-FPN with this package's Panoptic-FPN with OCR.
-"hrnet" and "resnet" compare the published code of a semantic network with this package's code. This
-package's models run twice: as trained, and optimized for inference.
+"hrnet", "hrnet18" and "resnet" compare the published code of a semantic network with this package's
+code. This package's models run as trained, optimized for inference (in float32 and bfloat16), and
+in onnxruntime (in float32 and int8).
 
     python benchmarks/whole_inference.py panoptic [--size 800 1216] [--output-size 480 729]
-    python benchmarks/whole_inference.py hrnet [--size 1024 2048] [--classes 19]
-    python benchmarks/whole_inference.py resnet [--classes 150]
+    python benchmarks/whole_inference.py hrnet [--size 1024 2048] [--classes 19] [--threads 1]
+    python benchmarks/whole_inference.py resnet [--classes 150] [--ways optimized onnx]
 
 All models run alternately in one process, on the same random image with the same random weights;
 every time is the median of --repeats rounds. Other programs disturb CPU time less than wall time,
-so both are shown. Memory is PyTorch's peak in addition to the model.
+so both are shown. Memory is PyTorch's peak in addition to the model; onnxruntime's is not known.
+ONNX files also resize the image, from the output size to the network's.
 
 Score thresholds are 0 in the panoptic models, so that each model merges --instances instances. "As
 trained" means TEST.OPTIMIZED False, and an OCR layer that does not split the image into bands of
@@ -23,16 +25,20 @@ import argparse
 import contextlib
 import statistics
 import sys
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
 from unittest import mock
 
 import detectron2.modeling.meta_arch.panoptic_fpn as detectron2_panoptic
+import numpy as np
 import torch
 import torch.nn.functional as F
 from detectron2.config import CfgNode
+from detectron2.data import transforms as T
 from detectron2.modeling import build_model
 from tabulate import tabulate
 from torch import Tensor, nn
@@ -47,11 +53,16 @@ from ocr_panoptic.modeling import deploy, inference_model, inference_output
 from ocr_panoptic.modeling.context_head import ContextSemSegHead
 from ocr_panoptic.modeling.inference_output import InferenceOutput
 from ocr_panoptic.predict.run_info import machine_name
+from ocr_panoptic.predict.run_onnx import FORMAT, Model
 from ocr_panoptic.program import run_program
+from ocr_panoptic.workbench.exporting.graphs import build_graph
+from ocr_panoptic.workbench.exporting.onnx_file import write_onnx
+from ocr_panoptic.workbench.exporting.quantizing import measure_grids, quantize
 from studies.measurement import peak_memory
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 Way = tuple[Callable[[], list[dict]], list[tuple[object, str, str]]]
+Ways = dict[str, Callable[[], Way]]  # by name; a call prepares what is timed
 
 
 class Clock:
@@ -148,7 +159,7 @@ def predicted(model: nn.Module, image: dict, part: str) -> list[InferenceOutput]
     return outputs
 
 
-def panoptic_ways(args: argparse.Namespace) -> dict[str, Way]:
+def panoptic_ways(args: argparse.Namespace) -> Ways:
     opts = ["MODEL.ROI_HEADS.SCORE_THRESH_TEST", 0.0]
     opts += ["MODEL.PANOPTIC_FPN.COMBINE.INSTANCES_CONFIDENCE_THRESH", 0.0]
     opts += ["TEST.DETECTIONS_PER_IMAGE", args.instances]
@@ -168,7 +179,6 @@ def panoptic_ways(args: argparse.Namespace) -> dict[str, Way]:
     cfg.MODEL.OCR.DOWNSAMPLE = 2
     at_stride_8 = build_model(cfg).eval()
     at_stride_8.load_state_dict(ours.state_dict())
-    fast, faster = deploy(ours), deploy(at_stride_8)
     image = {"image": 255 * torch.rand(3, *args.size)}
     image.update(zip(("height", "width"), args.output_size))
     theirs = post_parts(detectron2_panoptic, "combine_semantic_and_instance_outputs")
@@ -178,18 +188,50 @@ def panoptic_ways(args: argparse.Namespace) -> dict[str, Way]:
         with without_bands():
             return ours([image])
 
-    return {
-        "Detectron2, no OCR": (lambda: plain([image]), network_parts(plain) + theirs),
-        "OCR at stride 8, optimized": (
-            lambda: predicted(faster, image, "panoptic_seg"),
-            network_parts(faster.network) + own,
-        ),
-        "OCR, as trained": (as_trained, network_parts(ours) + theirs),
-        "OCR, optimized": (
-            lambda: predicted(fast, image, "panoptic_seg"),
-            network_parts(fast.network) + own,
-        ),
+    def in_bfloat16() -> list[dict]:
+        with torch.autocast(args.device, torch.bfloat16):
+            return plain([image])
+
+    def optimized(model: nn.Module, precision: str) -> Way:
+        fast = deploy(model, precision)
+        return lambda: predicted(fast, image, "panoptic_seg"), network_parts(fast.network) + own
+
+    ways: Ways = {
+        "Detectron2, no OCR": lambda: (lambda: plain([image]), network_parts(plain) + theirs),
+        "Detectron2, bfloat16": lambda: (in_bfloat16, network_parts(plain) + theirs),
+        "OCR, as trained": lambda: (as_trained, network_parts(ours) + theirs),
     }
+    for stride, model in ((8, at_stride_8), (4, ours)):
+        name = f"OCR at stride {stride}"
+        ways |= {
+            f"{name}, optimized": partial(optimized, model, "float32"),
+            f"{name}, bfloat16": partial(optimized, model, "bfloat16"),
+            **onnx_ways(name, model, cfg.INPUT.FORMAT, args, args.output_size),
+        }
+    return ways
+
+
+def onnx_ways(
+    name: str, model: nn.Module, order: str, args: argparse.Namespace, size: list[int]
+) -> Ways:
+    """Return the ways of a model in onnxruntime, on an image of the given height and width."""
+    image = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
+    folder = tempfile.TemporaryDirectory()
+
+    @cache
+    def export(folder: str) -> Path:
+        file, description = Path(folder, "float32.onnx"), {"format": FORMAT, "classes": []}
+        write_onnx(build_graph(model, order), T.Resize(tuple(args.size)), description, file)
+        return file
+
+    def run(is_int8: bool) -> Way:
+        file, int8 = export(folder.name), Path(folder.name, "int8.onnx")
+        if is_int8:
+            quantize(file, int8, measure_grids(file, [image]))
+        exported = Model(int8 if is_int8 else file, threads=args.threads)
+        return lambda: [exported(image)], []
+
+    return {f"{name}, onnx": partial(run, False), f"{name}, onnx int8": partial(run, True)}
 
 
 def transcribed(model: nn.Module) -> Callable[[Tensor, tuple[int, int]], Tensor]:
@@ -224,19 +266,25 @@ def transcribed(model: nn.Module) -> Callable[[Tensor, tuple[int, int]], Tensor]
     return labels
 
 
-def semantic_ways(args: argparse.Namespace) -> dict[str, Way]:
-    names = {"hrnet": "ocr_HRNet_W48_s4_40k_bs8", "resnet": "ocr_R_101_d8_40k_bs8"}
-    cfg = load(f"Cityscapes-SemanticSegmentation/{names[args.network]}.yaml", args.device)
+def semantic_ways(args: argparse.Namespace) -> Ways:
+    hrnet = "ocr_HRNet_W48_s4_40k_bs8"
+    config = {"hrnet": hrnet, "hrnet18": hrnet, "resnet": "ocr_R_101_d8_40k_bs8"}[args.network]
+    opts = ["MODEL.TIMM.NAME", "hrnet_w18"] if args.network == "hrnet18" else []
+    cfg = load(f"Cityscapes-SemanticSegmentation/{config}.yaml", args.device, *opts)
     cfg.MODEL.SEM_SEG_HEAD.update(NUM_CLASSES=args.classes, CLASS_WEIGHTS=[])
     torch.manual_seed(0)
     ours = build_model(cfg).eval()
     calibrate(ours)
-    published, fast = transcribed(ours), deploy(ours)
     image = {"image": 255 * torch.rand(3, *args.size)}
 
-    def as_published() -> list[dict]:
-        normalised = ours.normalised(image["image"])[None]
-        return [{"labels": published(normalised, tuple(args.size))[0]}]
+    def as_published() -> Way:
+        published = transcribed(ours)
+
+        def step() -> list[dict]:
+            normalised = ours.normalised(image["image"])[None]
+            return [{"labels": published(normalised, tuple(args.size))[0]}]
+
+        return step, network_parts(ours)[:1]
 
     def as_trained() -> list[dict]:
         with without_bands():
@@ -245,68 +293,61 @@ def semantic_ways(args: argparse.Namespace) -> dict[str, Way]:
     def parts(model: nn.Module) -> list[tuple[object, str, str]]:
         return [*network_parts(model), (inference_output, "running_argmax", "resize and argmax")]
 
+    def optimized(precision: str) -> Way:
+        fast = deploy(ours, precision)
+        return lambda: predicted(fast, image, "labels"), parts(fast.network)
+
     return {
-        "as published": (as_published, network_parts(ours)[:1]),
-        "as trained": (as_trained, parts(ours)),
-        "optimized": (lambda: predicted(fast, image, "labels"), parts(fast.network)),
+        "as published": as_published,
+        "as trained": lambda: (as_trained, parts(ours)),
+        "optimized": partial(optimized, "float32"),
+        "optimized, bfloat16": partial(optimized, "bfloat16"),
+        **onnx_ways("optimized", ours, cfg.INPUT.FORMAT, args, args.size),
     }
 
 
 @torch.no_grad()
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("network", choices=["panoptic", "hrnet", "resnet"])
+    parser.add_argument("network", choices=["panoptic", "hrnet", "hrnet18", "resnet"])
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--size", type=int, nargs=2, help="of the image that the network sees")
     parser.add_argument("--output-size", type=int, nargs=2, default=[480, 729])
     parser.add_argument("--classes", type=int, default=19, help="of the semantic networks")
     parser.add_argument("--instances", type=int, default=100, help="of the panoptic networks")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument(
+        "--ways", nargs="+", default=[""], metavar="TEXT", help="only ways with one of these texts"
+    )
     args = parser.parse_args(argv)
+    torch.set_num_threads(args.threads)
     args.size = args.size or ([800, 1216] if args.network == "panoptic" else [1024, 2048])
     print(
         f"{machine_name(args.device)}, torch {torch.__version__}, {args.network}, "
         f"{args.size[0]}x{args.size[1]}"
     )
-    ways = panoptic_ways(args) if args.network == "panoptic" else semantic_ways(args)
-    outputs = [step()[0] for step, _ in ways.values()]  # also warms up
-    _compare(dict(zip(ways, outputs)))
-    del outputs
+    known = panoptic_ways(args) if args.network == "panoptic" else semantic_ways(args)
+    named = {name: way for name, way in known.items() if any(text in name for text in args.ways)}
+    ways = {name: prepare() for name, prepare in named.items()}
+    for step, _ in ways.values():  # to warm up
+        step()
     clocks = {name: Clock(parts, args.device) for name, (_, parts) in ways.items()}
     for _ in range(args.repeats):
         for name, (step, _) in ways.items():
             clocks[name].run(step)
-    names = list(ways)
-    parts = list(dict.fromkeys(p for name in names for p in reversed(clocks[name].rounds)))[::-1]
-    parts = sorted(parts, key=lambda part: part == "total")
-    rows = []
-    for part in parts:
-        times = [clocks[n].median(part) if part in clocks[n].rounds else None for n in names]
-        rows.append([part, *(f"{t[0]:.2f} ({t[1]:.2f})" if t else "" for t in times)])
-    first = clocks[names[0]].median("total")
-    ratios = [[t / f for t, f in zip(clocks[n].median("total"), first)] for n in names]
-    rows.append([f"of {names[0]}", *(f"{wall:.2f} ({cpu:.2f})" for wall, cpu in ratios)])
-    peaks = [peak_memory(step, args.device) / 2**20 for step, _ in ways.values()]
-    rows.append(["peak MiB", *(f"{peak:.0f}" for peak in peaks)])
-    print(tabulate(rows, headers=["seconds of wall (CPU) time", *names], disable_numparse=True))
-
-
-def _compare(outputs: dict[str, dict]) -> None:
-    """Print how the last output differs from the second-last and, for labels, from the first."""
-    key = "labels" if "labels" in list(outputs.values())[0] else "panoptic_seg"
-    *_, reference, last = outputs
-    a, b = (outputs[name][key] for name in (reference, last))
-    if key == "panoptic_seg":
-        (a, first), (b, second) = a, b
-        boxes = [outputs[name]["instances"] for name in (reference, last)]
-        for field in ("pred_boxes", "scores"):
-            one, other = (getattr(box.get(field), "tensor", box.get(field)) for box in boxes)
-            print(f"{field}: {(one - other).abs().max():.1e} apart")
-        print(f"segments: {len(first)} and {len(second)}")
-    print(f"{last} equals {reference} in {100 * (a == b).double().mean():.4f} % of the pixels")
-    if key == "labels":
-        c = outputs[next(iter(outputs))][key]
-        print(f"{last} equals as published in {100 * (c == b).double().mean():.4f} % of the pixels")
+    parts = dict.fromkeys(part for clock in clocks.values() for part in clock.rounds)
+    parts = [part for part in parts if part not in ("total", Clock.REST)] + [Clock.REST, "total"]
+    first, rows = next(iter(clocks.values())).median("total"), []
+    for name, clock in clocks.items():
+        times = [clock.median(part) if part in clock.rounds else None for part in parts]
+        ratio = [t / f for t, f in zip(clock.median("total"), first)]
+        is_torch = "onnx" not in name
+        peak = peak_memory(ways[name][0], args.device) / 2**20 if is_torch else None
+        cells = [f"{t[0]:.2f} ({t[1]:.2f})" if t else "" for t in (*times, ratio)]
+        rows.append([name, *cells, f"{peak:.0f}" if peak else ""])
+    headers = ["seconds of wall (CPU) time", *parts, "of the first", "peak MiB"]
+    print(tabulate(rows, headers=headers, tablefmt="github", disable_numparse=True))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ Convolution -> norm -> ReLU, with affine norms folded into the convolution.
 Shape shorthand: N images, I input channels, O output channels, h w feature size, P = h * w pixels.
 """
 
+import itertools
 from functools import partial
 from typing import Any, TypeGuard
 
@@ -219,7 +220,10 @@ class ConvNormReLU(Conv2d):
             x = torch.cat(maps, dim=1) if len(maps) > 1 else maps[0]
             y = F.conv2d(x, weight, bias, padding=self.padding, dilation=self.dilation)
             return self.finish(y, dropout)
-        if _stays_channels_last(maps[0], self.training):
+        # Exported maps get convolutions, whose layout a runtime can choose, and which it can
+        # quantise.
+        is_exported_map = torch.compiler.is_compiling() and maps[0].shape[3] != 1
+        if is_exported_map or _stays_channels_last(maps[0], self.training):
             return self.finish(self._channels_last(weight, bias, maps), dropout)
         first, *others = weight.flatten(1).split([t.shape[1] for t in maps], dim=1)
         y = pixelwise(first, maps[0].flatten(2), bias)
@@ -231,7 +235,9 @@ class ConvNormReLU(Conv2d):
     def _channels_last(weight: Tensor, bias: Tensor | None, maps: tuple[Tensor, ...]) -> Tensor:
         """Return the channels-last 1x1 convolution of concatenated channels-last maps."""
         # PyTorch's convolution of small maps on the CPU returns channels-first maps.
-        parts = weight.split([t.shape[1] for t in maps], dim=1)
+        ends = list(itertools.accumulate(t.shape[1] for t in maps))
+        # Slices of constants are constant in an export, but those of split() are not.
+        parts = [weight[:, end - t.shape[1] : end] for t, end in zip(maps, ends)]
         y = F.conv2d(maps[0], parts[0], bias).contiguous(memory_format=torch.channels_last)
         for part, t in zip(parts[1:], maps[1:]):
             y = y.add_(F.conv2d(t, part))

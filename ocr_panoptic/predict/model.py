@@ -28,7 +28,7 @@ from ocr_panoptic.seeding import kept_generators
 
 from .complete import complete_config
 from .result import LABELS, Result, classes_of
-from .run_info import inference_precision
+from .run_info import precision_of
 from .single_image import class_metadata, model_input
 from .sources import Item, find_inputs, read_items
 from .task import refined, task_of
@@ -51,8 +51,9 @@ def load(
     Load a trained model, on a GPU if there is one, and print a line that describes the model.
 
     Args:
-        run: file of trained weights, which also stores settings and classes; name of a published
-            model, such as "ade20k"; folder of a run; or config (a file or a name in the package).
+        run: file of trained weights, which also stores settings and classes; ONNX file of an
+            exported model; name of a published model, such as "ade20k"; folder of a run; or config
+            (a file or a name in the package).
         weights: file of trained weights; by default the last checkpoint in the run's folder, or the
             config's weights.
         data: data files (datasets/README.md), whose classes must equal the classes of the weights.
@@ -129,18 +130,17 @@ class Model:
                     "needs tiles of the original image: set INPUT.MIN_SIZE_TEST to 0 and "
                     "INPUT.FIXED_SIZE to []. Or set TEST.SLIDING_WINDOW.SIZE and STRIDE to []."
                 )
-        trained = build_trained_model(config, start)
+        self._trained = trained = build_trained_model(config, start)
         self._model = refined(config, trained)
         # To resize images, average over scales or refine results, the model needs whole images.
         whole = is_resized or tuple(test.SCALES) != (1.0,) or self._model is not trained
         self._windowed = trained if has_windows and not self._in_tiles and not whole else None
-        self._network = trained.network
 
     def __str__(self) -> str:
         cfg, task = self.config, task_of(self.config)
         return (
             f"{cfg.MODEL.WEIGHTS}: {task.title}, {cfg.MODEL.SEM_SEG_HEAD.NAME}, "
-            f"{task.classes(cfg)}, on {cfg.MODEL.DEVICE} in {inference_precision(cfg)}"
+            f"{task.classes(cfg)}, on {cfg.MODEL.DEVICE} in {precision_of(cfg, self._trained)}"
         )
 
     def __repr__(self) -> str:
@@ -155,7 +155,7 @@ class Model:
         convolutions, and in half precision weights are cast; load the model with
         ``**{"TEST.OPTIMIZED": False}`` for the weights as they were trained.
         """
-        return self._network
+        return self._trained.network
 
     def predict(self, source: Source | Iterable[Source]) -> Result | Iterator[Result]:
         """
@@ -252,7 +252,7 @@ class Model:
         window, step = self.config.TEST.SLIDING_WINDOW.SIZE, self.config.TEST.SLIDING_WINDOW.STRIDE
         if self._in_tiles and any(side > most for side, most in zip(image.shape, window)):
             areas = rules_of_config(self.config).stuff_areas
-            *found, cut = see_in_tiles(self._model_output, image, window, step, areas)
+            *found, cut = see_in_tiles(self.output, image, window, step, areas)
             if cut:
                 logger.warning(
                     "%s: no tile shows %d of the things completely, so they may be cut. Increase "
@@ -265,7 +265,7 @@ class Model:
         if self._windowed:
             tensor = model_input(self.config, image)["image"]
             return tuple(part.numpy() for part in self._windowed.window_labels(tensor))
-        output = self._model_output(image)
+        output = self.output(image)
         confidence, labels = (output[key].cpu().numpy() for key in ("confidence", "labels"))
         if "panoptic_seg" not in output:
             return labels, confidence
@@ -273,7 +273,8 @@ class Model:
         return labels, confidence, ids.cpu().numpy(), segments, output["instances"].to("cpu")
 
     @torch.inference_mode()
-    def _model_output(self, image: np.ndarray) -> InferenceOutput:
+    def output(self, image: np.ndarray) -> InferenceOutput:
+        """Return the network's output for an image [H,W,C] in the channel order INPUT.FORMAT."""
         (output,) = self._model([model_input(self.config, image)])
         output["confidence"]  # computing the confidence first also gives the labels
         return output

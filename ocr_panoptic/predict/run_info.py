@@ -41,7 +41,7 @@ def run_info(cfg: CfgNode, model: nn.Module, weights: str | None = None) -> dict
         **started,
         "output_dir": cfg.OUTPUT_DIR,
         "device": machine_name(cfg.MODEL.DEVICE),
-        "precision": inference_precision(cfg),
+        "precision": precision_of(cfg, model),
         "processes": comm.get_world_size(),
         "ocr_panoptic": ocr_panoptic.__version__,
         "detectron2": detectron2.__version__,
@@ -80,6 +80,12 @@ def machine_name(device: str) -> str:
     return f"{name}, {threads} thread{'s' * (threads > 1)}"
 
 
+def precision_of(cfg: CfgNode, model: nn.Module) -> str:
+    """Return the precision of a model's network; an ONNX file has its own."""
+    network = getattr(model, "network", None)
+    return getattr(network, "precision", None) or inference_precision(cfg)
+
+
 def inference_precision(cfg: CfgNode) -> str:
     """
     Return TEST.PRECISION, with "auto" resolved for this machine.
@@ -94,9 +100,14 @@ def inference_precision(cfg: CfgNode) -> str:
     return "bfloat16" if is_fast else "float32"
 
 
-@functools.cache
 def cpu_computes_bfloat16() -> bool:
     """Return whether the CPU has fast instructions for bfloat16: AVX512-BF16 or AMX."""
+    return cpu_has("avx512_bf16", "amx_bf16")
+
+
+@functools.cache
+def cpu_has(*flags: str) -> bool:
+    """Return whether the CPU has one of some flags; Linux lists them in /proc/cpuinfo."""
     cpuinfo = Path("/proc/cpuinfo")
     words = set(cpuinfo.read_text().split()) if cpuinfo.exists() else set()
-    return not words.isdisjoint({"avx512_bf16", "amx_bf16"})
+    return not words.isdisjoint(flags)

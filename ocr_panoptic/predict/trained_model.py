@@ -1,5 +1,6 @@
 """Find the config and the weights of a trained model, and build it for inference."""
 
+import hashlib
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,8 @@ from ocr_panoptic.modeling.inference_model import InferenceModel, deploy
 
 from .complete import complete_config
 from .identity import check_classes_of, check_settings_of, register_classes
+from .onnx_network import SUFFIX as SUFFIX_OF_ONNX
+from .onnx_network import OnnxNetwork, find_onnx_model
 from .run_info import inference_precision, weights_sha256
 from .task import task_of
 
@@ -70,6 +73,12 @@ def find_model(
     run = path_argument("run", run) if str(run) or not weights else ""
     if not weights and (are_weights(run) or _names_model(run)):
         run, weights = "", run
+    if weights and weights.endswith(SUFFIX_OF_ONNX):
+        if run:
+            raise UserError(
+                f"{weights} contains its own settings. Name it without {run} (--config-file)."
+            )
+        return TrainedModel(*find_onnx_model(weights, {**keys, "MODEL.WEIGHTS": repr(weights)}))
     if not weights and "MODEL.WEIGHTS" not in keys:
         weights = ZOO_WEIGHTS.get(run.removeprefix("configs/").removesuffix(SUFFIX))
     if run and Path(run).is_dir():
@@ -182,6 +191,9 @@ def build_trained_model(cfg: CfgNode, start: Start | None = None) -> InferenceMo
     check_settings_of(start, cfg)
     if task_of(cfg).has_classes:
         check_classes_of(start, cfg.DATASETS.TEST)
+    if cfg.MODEL.WEIGHTS.endswith(SUFFIX_OF_ONNX):
+        made_of = hashlib.sha256(Path(cfg.MODEL.WEIGHTS).read_bytes()).hexdigest()
+        return InferenceModel(OnnxNetwork(cfg.MODEL.WEIGHTS, cfg.INPUT.FORMAT), made_of=made_of)
     model = build_model(cfg)
     checkpointer = SafeCheckpointer(
         model, trust_pickle=cfg.MODEL.TRUST_PICKLE, demands=Demands(strict=True)

@@ -16,7 +16,7 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.modeling import OCRSemanticSegmentor
 from ocr_panoptic.modeling.inference_model import evenly_padded
 from ocr_panoptic.modeling.panoptic_segmentor import PanopticSegmentor
-from ocr_panoptic.modeling.timm_parts import WindowBlock
+from ocr_panoptic.modeling.timm_parts import WindowBlock, replace
 
 from .instances import check_instances, find_instances
 from .operators import confident_labels
@@ -109,6 +109,26 @@ class SemanticGraph(nn.Module):
         return *confident_labels(logits, x, image, size, align_corners), logits[0]
 
 
+class ShuffledConv(nn.Module):
+    """A transposed convolution of 2x2 pixels with stride 2, as 1x1 convolution and shuffle."""
+
+    def __init__(self, conv: nn.ConvTranspose2d):
+        super().__init__()
+        assert conv.bias is not None
+        weight = conv.weight.detach().permute(1, 2, 3, 0).flatten(0, 2)  # [4 O, I]
+        self.weight = nn.Parameter(weight[:, :, None, None])
+        self.bias = nn.Parameter(conv.bias.detach().repeat_interleave(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.pixel_shuffle(F.conv2d(x, self.weight, self.bias), 2)
+
+
+def _shuffled(conv: nn.ConvTranspose2d) -> nn.Module:
+    """Return a module that runtimes compute faster, and can quantise, if there is one."""
+    is_shuffle = conv.kernel_size == conv.stride == (2, 2) and conv.padding == (0, 0)
+    return ShuffledConv(conv) if is_shuffle and conv.bias is not None else conv
+
+
 class PanopticGraph(SemanticGraph):
     """An exportable panoptic model, which turns a resized image into labels and instances."""
 
@@ -117,6 +137,7 @@ class PanopticGraph(SemanticGraph):
 
     def check(self) -> None:
         check_instances(self.model)
+        replace(self.model, nn.ConvTranspose2d, _shuffled)
         if getattr(self.model, "augmentation", None):
             raise UserError(
                 "TEST.AUG.ENABLED is True, but an exported model sees each image once. Set it to "

@@ -10,7 +10,6 @@ h w feature size, s side of a mask or of a box's pooled features.
 
 import torch
 import torch.nn.functional as F
-import torchvision
 from detectron2.modeling import PanopticFPN, StandardROIHeads
 from detectron2.modeling.poolers import ROIPooler
 from detectron2.modeling.proposal_generator import RPN
@@ -22,7 +21,7 @@ from ocr_panoptic.modeling.exact_roi_heads import ExactROIHeads
 from ocr_panoptic.modeling.ignored_pixels import IgnoringRPN
 from ocr_panoptic.modeling.inference import Size
 
-from .operators import nms
+from .operators import nms, pool_boxes
 
 Features = dict[str, Tensor]
 
@@ -129,21 +128,16 @@ def pool(pooler: ROIPooler, maps: list[Tensor], boxes: Tensor) -> Tensor:
     sides = (boxes[:, 2:] - boxes[:, :2]).prod(dim=1).sqrt()
     levels = torch.log2(sides / pooler.canonical_box_size + 1e-8) + pooler.canonical_level
     levels = levels.floor().clamp(pooler.min_level, pooler.max_level) - pooler.min_level
-    pooled = maps[0]  # until the first level replaces it
-    for level, (align, map_) in enumerate(zip(pooler.level_poolers, maps, strict=True)):
-        # Every level pools all boxes, with size 0 for other levels' boxes: a variable number of
-        # boxes costs more to export. torch.where drops the NaN of some runtimes for size 0.
-        own = levels == level
-        found = torchvision.ops.roi_align(
-            map_,
-            F.pad(boxes * own[:, None].to(boxes.dtype), (1, 0)),
-            align.output_size,
-            align.spatial_scale,
-            align.sampling_ratio,
-            align.aligned,
-        )
-        pooled = found if level == 0 else torch.where(own[:, None, None, None], found, pooled)
-    return pooled
+    aligns = list(pooler.level_poolers)
+    return pool_boxes(
+        maps,
+        [align.spatial_scale for align in aligns],
+        boxes,
+        levels.to(torch.int64),
+        aligns[0].output_size[0],
+        aligns[0].sampling_ratio,
+        aligns[0].aligned,
+    )
 
 
 def clipped(boxes: Tensor, size: Size) -> Tensor:

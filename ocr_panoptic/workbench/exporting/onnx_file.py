@@ -2,19 +2,17 @@
 
 import json
 import logging
-import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import onnx
 import onnx_ir as ir
 import torch
+import yaml
 from detectron2.data import Metadata
 from detectron2.data import transforms as T
 from detectron2.modeling import PanopticFPN
-from onnxruntime.quantization import QuantType, quantize_dynamic
 from onnxscript.optimizer import optimize
 from torch import Tensor, nn
 
@@ -23,11 +21,12 @@ from ocr_panoptic.formats.coco_panoptic import categories_of, ids_by_class
 from ocr_panoptic.formats.files import replacing
 from ocr_panoptic.modeling import InferenceModel
 from ocr_panoptic.modeling.panoptic_merge import rules_of_network
+from ocr_panoptic.predict.onnx_network import TRAINING_KEY
+from ocr_panoptic.predict.run_onnx import FORMAT, METADATA_KEY, Model
 
 from .graphs import PanopticGraph, SemanticGraph, build_graph
 from .operators import TRANSLATIONS
 from .parity import SIZES, check_parity, parity_faults
-from .run_onnx import FORMAT, METADATA_KEY, Model
 from .stages import SEGMENT_OUTPUTS, joined, merge_stage, resize_stage
 
 logger = logging.getLogger(__name__)
@@ -42,9 +41,9 @@ def export_onnx(
     channel_order: str,
     augmentation: T.Augmentation,
     description: dict[str, Any],
+    training: dict[str, Any],
     path: Path,
     semantic_logits: Callable[[nn.Module, list[dict]], Tensor],
-    precision: str = "float32",
 ) -> list[dict[str, Any]]:
     """
     Write a model as an ONNX file, and check that onnxruntime reproduces the model's results.
@@ -56,20 +55,21 @@ def export_onnx(
         channel_order: INPUT.FORMAT of the model's images.
         augmentation: transform that resizes test images.
         description: classes and origin of the model, from :func:`describe`.
+        training: settings and classes of the training, from :func:`.identity_of_run`.
+        path: file to write.
         semantic_logits: function that computes the final logits [1, K, h, w] from a network and its
             inputs.
-        precision: "float32" or "int8" (layers compute in 8 bits, and the limits are wider).
 
     Returns:
         a row of differences for each test image, described in :func:`.check_parity`
     """
     graph = build_graph(model.network, channel_order)
     with replacing(path) as temporary:
-        write_onnx(graph, augmentation, description, temporary, precision)
+        write_onnx(graph, augmentation, description, temporary, training)
         logger.info("Comparing onnxruntime with PyTorch on images of %d sizes", len(SIZES))
         rows = check_parity(model, Model(temporary), semantic_logits, channel_order, augmentation)
         for row in rows:
-            if faults := parity_faults(row, precision):
+            if faults := parity_faults(row):
                 raise UserError(
                     f"{path} was not written: onnxruntime's results differ from the model's on an "
                     f"image of {row['image']}: {', '.join(faults)}. Try another version of "
@@ -78,32 +78,18 @@ def export_onnx(
     return rows
 
 
-def quantized(model: ir.Model) -> ir.Model:
-    """Return a network whose convolutions and linear layers compute in 8 bits."""
-    # Only constants are quantised, so norms are folded into the weights first, however large.
-    proto = ir.to_proto(optimize(model, input_size_limit=2**28, output_size_limit=2**28))
-    proto.metadata_props.add(key="onnx.quant.pre_process", value="onnxruntime.quant")
-    del proto.graph.value_info[:]  # the quantiser transposes weights and would keep old shapes
-    kinds = ["Conv", "MatMul", "Gemm"]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "int8.onnx")
-        quantize_dynamic(proto, path, op_types_to_quantize=kinds, weight_type=QuantType.QUInt8)
-        found = ir.from_proto(onnx.load(path))
-    found.graph.sort()  # the quantiser's order ignores that loop bodies use outer values
-    return found
-
-
 def write_onnx(
     graph: SemanticGraph,
     augmentation: T.Augmentation,
     description: dict[str, Any],
     path: Path,
-    precision: str = "float32",
+    training: dict[str, Any] | None = None,
 ) -> None:
     """
     Write a graph, with the resizing before it and the panoptic merge after it, as an ONNX file.
 
-    UserError is raised if PyTorch cannot export the network. Results are not checked.
+    UserError is raised if PyTorch cannot export the network. Results are not checked. The
+    arguments are described in :func:`export_onnx`.
     """
     resize = resize_stage(augmentation)
     # The exporter treats sizes that are 1, or equal by chance, as constants. So every map gets at
@@ -139,15 +125,17 @@ def write_onnx(
             raise UserError(f"PyTorch cannot export this network: {reason}") from error
     # `export` returns None only without dynamo.
     network, outputs = onnx_program.model, SemanticGraph.outputs  # type: ignore[union-attr]
-    if precision == "int8":
-        network = quantized(network)
+    # Fold the norms into the weights, however large.
+    network = optimize(network, input_size_limit=2**28, output_size_limit=2**28)
     whole = joined(resize, network)
     if isinstance(graph, PanopticGraph):
         whole = joined(whole, merge_stage(rules_of_network(graph.model)))
-        outputs = (*outputs, *SEGMENT_OUTPUTS)
+        outputs = (*graph.outputs, *SEGMENT_OUTPUTS)
     given = {value.name: value for value in whole.graph.outputs}
     whole.graph.outputs[:] = [given[name] for name in outputs]
     whole.metadata_props[METADATA_KEY] = json.dumps(description)
+    if training:
+        whole.metadata_props[TRAINING_KEY] = yaml.safe_dump(training)
     whole.ir_version = IR_VERSION
     ir.save(whole, path)
 

@@ -21,8 +21,7 @@ import onnx
 
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import write_text
-
-from .run_onnx import METADATA_KEY
+from ocr_panoptic.predict.run_onnx import METADATA_KEY
 
 VERSION = "1.30.0"
 """Version of onnxruntime-web."""

@@ -21,11 +21,10 @@ from torch import Tensor, nn
 from ocr_panoptic.data.image_input import ChannelInput
 from ocr_panoptic.modeling import InferenceModel
 from ocr_panoptic.modeling.inference_output import InferenceOutput
+from ocr_panoptic.predict.run_onnx import Model, Prediction
 
-from .run_onnx import Model, Prediction
-
-LEAST_SHARES = {"float32": 0.9999, "int8": 0.9}
-"""Precision -> least share of pixels with equal labels; trained networks reach 0.98 in int8."""
+LEAST_SHARE = 0.9999
+"""Least share of pixels with equal labels and segments."""
 LARGEST_DIFFERENCE = 1e-4
 """Limit on differences of scores, and of logits relative to max(1, largest logit).
 Confidences, the softmax of the logits, change by at most half as much as the logits."""
@@ -107,22 +106,13 @@ def check_parity(
     return rows
 
 
-def parity_faults(row: dict[str, Any], precision: str = "float32") -> list[str]:
-    """
-    Return an error text for each entry of a row of :func:`check_parity` that violates its limit.
-
-    For the precision "int8", only labels (most must be equal) and confidences (no NaN) are checked.
-    """
-    least = LEAST_SHARES[precision]
+def parity_faults(row: dict[str, Any]) -> list[str]:
+    """Return an error text for each entry of a row of :func:`check_parity` beyond its limit."""
     logits = max(LARGEST_DIFFERENCE, ROUNDING * row.get("rounding", 0.0))
     confidences = logits * max(1.0, row.get("largest logit", 0.0) / 2)
-    limits = {"labels equal": least}
-    if precision != "float32":
-        limits["confidences"] = 1.0
-    else:
-        limits |= {"segments equal": least, "logits": logits}
-        if "segments equal" in row:
-            limits |= {"confidences": confidences, "scores": LARGEST_DIFFERENCE}
+    limits = {"labels equal": LEAST_SHARE, "segments equal": LEAST_SHARE, "logits": logits}
+    if "segments equal" in row:
+        limits |= {"confidences": confidences, "scores": LARGEST_DIFFERENCE}
     faults = []
     for key, limit in limits.items():
         is_share = key.endswith("equal")

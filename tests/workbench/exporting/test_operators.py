@@ -1,19 +1,15 @@
-"""The operators that PyTorch's exporter lacks, and operators in 8 bits, in onnxruntime."""
+"""The operators that PyTorch's exporter lacks, in onnxruntime."""
 
 import numpy as np
-import onnx
-import onnx_ir as ir
 import onnxruntime
 import pytest
 import torch
 import torch.nn.functional as F
-import torchvision
 from detectron2.modeling.poolers import ROIPooler
 from detectron2.structures import Boxes
 from torch import Tensor, nn
 
 from ocr_panoptic.workbench.exporting.instances import pool
-from ocr_panoptic.workbench.exporting.onnx_file import quantized
 from ocr_panoptic.workbench.exporting.operators import TRANSLATIONS, confident_labels, nms
 
 OPTIONS = {"custom_translation_table": TRANSLATIONS, "verbose": False}
@@ -76,45 +72,35 @@ def test_no_box_remains():
     assert nms(boxes, scores, 0.5, 0.1, 10).shape == (0, 3)
 
 
-def test_each_box_is_pooled_from_its_level(monkeypatch):
-    """This holds even if boxes of size 0, which replace boxes of other levels, pool to NaN."""
-    sides = (30, 42), (180, 180), (9, 9), (100, 100)  # the last box lies between two levels
-    boxes = torch.tensor([[3.0, 5.0, 3.0 + w, 5.0 + h] for w, h in sides])
-    maps = [torch.rand(1, 3, side, side) for side in (64, 32)]
-    pooler = ROIPooler(4, (1 / 4, 1 / 8), 0, "ROIAlignV2")
-    expected, roi_align = pooler(maps, [Boxes(boxes)]), torchvision.ops.roi_align
+class Pooled(nn.Module):
+    def __init__(self, kind: str, ratio: int):
+        super().__init__()
+        self.pooler = ROIPooler(4, (1 / 4, 1 / 8), ratio, kind)
 
-    def of_any_size(features: Tensor, rois: Tensor, *options: object) -> Tensor:
-        pooled = roi_align(features, rois, *options)
-        return torch.where((rois[:, 3] > rois[:, 1])[:, None, None, None], pooled, torch.nan)
-
-    monkeypatch.setattr("torchvision.ops.roi_align", of_any_size)
-    assert torch.allclose(pool(pooler, maps, boxes), expected)
+    def forward(self, fine: Tensor, coarse: Tensor, boxes: Tensor) -> Tensor:
+        return pool(self.pooler, [fine, coarse], boxes)
 
 
 @pytest.mark.slow
-def test_weights_of_8_bits():
-    """The result is off by a few steps of 1/255 and never equal, and the file is smaller."""
+@pytest.mark.parametrize(("kind", "ratio"), [("ROIAlignV2", 0), ("ROIAlign", 2)])
+def test_boxes_are_pooled_as_by_detectron2(tmp_path, kind, ratio):
     torch.manual_seed(0)
-    norm = nn.BatchNorm2d(32)
-    norm.running_var.fill_(4.0)
-    layers = nn.Sequential(
-        *(nn.Conv2d(3, 32, 3, padding=1, bias=False), norm, nn.ReLU()),
-        *(nn.Conv2d(32, 64, 3), nn.Linear(10, 200)),
-    ).eval()
-
-    class Labelled(nn.Module):
-        """The body of a loop also uses the logits."""
-
-        def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-            y = layers(x)
-            return y, *confident_labels(y, x, x[0].permute(1, 2, 0), torch.tensor([9, 11]), False)
-
-    x = torch.randn(1, 3, 8, 12)
-    model = torch.onnx.export(Labelled().eval(), (x,), input_names=["x"], **OPTIONS).model
-    files = [ir.to_proto(m).SerializeToString() for m in (model, quantized(model))]
-    onnx.checker.check_model(onnx.load_from_string(files[1]))
-    whole, found = (onnxruntime.InferenceSession(f).run(None, {"x": x.numpy()})[0] for f in files)
-    np.testing.assert_allclose(whole, layers(x).detach().numpy(), atol=1e-5)
-    assert 1e-4 < np.abs(found - whole).max() / np.abs(whole).max() < 0.02
-    assert len(files[1]) < 0.5 * len(files[0])
+    sides = (30, 42), (180, 180), (9, 9), (100, 100), (0, 5)  # the fourth lies between two levels
+    boxes = torch.tensor([[3.0, 5.0, 3.0 + w, 5.0 + h] for w, h in sides])
+    corners = torch.tensor([280.0, 220.0]) * torch.rand(30, 2, 2) - 10  # some outside the map
+    boxes = torch.cat([boxes, torch.cat([corners.amin(dim=1), corners.amax(dim=1)], dim=1)])
+    inputs = torch.rand(1, 3, 48, 64), torch.rand(1, 3, 24, 32), boxes
+    dynamic = torch.export.Dim.DYNAMIC
+    shapes = [{2: dynamic, 3: dynamic}] * 2 + [{0: dynamic}]
+    pooled = Pooled(kind, ratio)
+    program = torch.export.export(pooled, inputs, dynamic_shapes=shapes, strict=False)
+    torch.onnx.export(program, input_names=["p2", "p3", "boxes"], **OPTIONS).save(
+        tmp_path / "p.onnx"
+    )
+    session = onnxruntime.InferenceSession(tmp_path / "p.onnx")
+    for h, w, count in ((24, 32, len(boxes)), (30, 20, 1), (24, 32, 0)):
+        maps = [torch.rand(1, 3, 2 * h, 2 * w), torch.rand(1, 3, h, w)]
+        feeds = {"p2": maps[0].numpy(), "p3": maps[1].numpy(), "boxes": boxes[:count].numpy()}
+        expected = pooled.pooler(maps, [Boxes(boxes[:count])])
+        np.testing.assert_allclose(session.run(None, feeds)[0], expected.numpy(), atol=2e-5)
+        assert torch.equal(pooled(*maps, boxes[:count]), expected)

@@ -17,7 +17,8 @@ from PIL import Image
 
 from ocr_panoptic import cli
 from ocr_panoptic.cli import export as cli_export
-from ocr_panoptic.workbench.exporting import page, run_onnx
+from ocr_panoptic.predict import run_onnx
+from ocr_panoptic.workbench.exporting import page
 from support.browser import Browser, find_chromium
 from support.exported_models import PANOPTIC, assert_json_close, build, export
 from support.tiny_runs import OCR_CONFIG, images_of, pixels

@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from ocr_panoptic.formats.pictures import image_suffixes, read_picture
+from ocr_panoptic.predict import run_onnx
+from ocr_panoptic.predict.run_onnx import METADATA_KEY
 from ocr_panoptic.predict.sources import find_inputs
-from ocr_panoptic.workbench.exporting import run_onnx
-from ocr_panoptic.workbench.exporting.run_onnx import METADATA_KEY
 
 generator = np.random.default_rng(0)
 

@@ -57,13 +57,7 @@ class Model:
     ):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
-        try:
-            self.session = onnxruntime.InferenceSession(
-                os.fspath(path), options, providers or onnxruntime.get_available_providers()
-            )
-        except Exception as error:  # onnxruntime's exceptions have no common class
-            reason = str(error).splitlines()[0]
-            raise ValueError(f"{path} cannot be read as an ONNX model: {reason}") from error
+        self.session = _session(path, options, providers)
         text = self.session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
         if text is None:
             raise ValueError(
@@ -92,7 +86,8 @@ class Model:
             [K, h, w], at the network's resolution. For a panoptic model, the dict also has "ids",
             int32 [H, W], 0 outside all segments, and "segments", a list of dicts. Each segment's
             dict has "id", "isthing" and "category_id" (thing class, or semantic label of stuff),
-            and for a thing "score" and "box" (x0, y0, x1, y1)
+            and for a thing "score" and "box" (x0, y0, x1, y1). All detections, before the merge,
+            are in "boxes", "scores", "classes" and "masks"
 
         Raises:
             ValueError: if onnxruntime cannot run the model on the image.
@@ -113,6 +108,27 @@ class Model:
                 for id_, (isthing, class_, score, box) in enumerate(zip(*table), start=1)
             ]
         return prediction
+
+
+def read_metadata(path: str | os.PathLike) -> dict[str, str]:
+    """Return the metadata of an ONNX file."""
+    options = onnxruntime.SessionOptions()  # quick, since the network is not prepared to run
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return _session(path, options, ["CPUExecutionProvider"]).get_modelmeta().custom_metadata_map
+
+
+def _session(
+    path: str | os.PathLike,
+    options: onnxruntime.SessionOptions,
+    providers: Sequence[str] | None,
+) -> onnxruntime.InferenceSession:
+    try:
+        return onnxruntime.InferenceSession(
+            os.fspath(path), options, providers or onnxruntime.get_available_providers()
+        )
+    except Exception as error:  # onnxruntime's exceptions have no common class
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"{path} cannot be read as an ONNX model: {reason}") from error
 
 
 def read_image(path: str | os.PathLike) -> np.ndarray:

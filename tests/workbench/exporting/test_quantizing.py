@@ -1,0 +1,129 @@
+"""Files in 8 bits: their numbers, their errors, and when they are refused."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ocr_panoptic.workbench.exporting import int8_file
+from ocr_panoptic.workbench.exporting.operators import TRANSLATIONS, confident_labels
+from ocr_panoptic.workbench.exporting.quantizing import layer_errors, measure_grids, quantize
+
+
+class Network(nn.Module):
+    """All kinds of layers, and operators between layers; a loop's body uses the logits."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 32, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(32)
+        self.second = nn.Conv2d(32, 32, 3, padding=1, groups=32)
+        self.third = nn.Conv2d(32, 64, 1)
+        self.last = nn.Conv2d(64, 7, 1)
+
+    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
+        x = self.norm(self.first(image.permute(2, 0, 1)[None] / 255)).relu()
+        x = self.second(x).clamp(0, 6) + x
+        x = nn.functional.max_pool2d(x, 2)
+        x = nn.functional.interpolate(self.third(x), scale_factor=2.0, mode="bilinear")
+        logits = self.last(x)
+        return logits, *confident_labels(logits, logits, image, torch.tensor([9, 11]), False)
+
+
+@pytest.fixture(scope="module")
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    found = Network().eval()
+    found.norm.running_var.fill_(4.0)
+    found.second.weight.data[3] *= 1000  # another channel's weights keep their precision
+    found.second.weight.data[3] *= 1e-3
+    return found
+
+
+@pytest.fixture(scope="module")
+def images() -> list[np.ndarray]:
+    generator = np.random.default_rng(0)
+    return [generator.integers(0, 256, (8, 12, 3), dtype=np.uint8) for _ in range(2)]
+
+
+@pytest.fixture(scope="module")
+def file(network, images, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("onnx") / "float32.onnx"
+    options = {"custom_translation_table": TRANSLATIONS, "verbose": False, "opset_version": 18}
+    inputs = (torch.from_numpy(images[0]),)
+    torch.onnx.export(network, inputs, input_names=["image"], dynamo=True, **options).save(path)
+    return path
+
+
+def run(file: Path, image: np.ndarray) -> list[np.ndarray]:
+    return onnxruntime.InferenceSession(file).run(None, {"image": image})
+
+
+def test_results_and_size(file, network, images, tmp_path):
+    """The logits are off by a few steps of 1/255 and never equal, and the file is smaller."""
+    quantize(file, tmp_path / "int8.onnx", measure_grids(file, images))
+    onnx.checker.check_model(onnx.load(tmp_path / "int8.onnx"))
+    logits, labels, _ = run(tmp_path / "int8.onnx", images[0])
+    exact, expected = (x.detach().numpy() for x in network(torch.from_numpy(images[0]))[:2])
+    assert 1e-4 < np.abs(logits - exact).max() / np.abs(exact).max() < 0.03
+    assert (labels == expected).mean() > 0.9
+    kinds = [node.op_type for node in onnx.load(tmp_path / "int8.onnx").graph.node]
+    assert "Relu" not in kinds and "Clip" not in kinds, "the limits of the grids replace them"
+    stored = {i.name: i.data_type for i in onnx.load(tmp_path / "int8.onnx").graph.initializer}
+    weights = [kind for name, kind in stored.items() if name.endswith("weight.8bit")]
+    assert weights == [onnx.TensorProto.INT8] * 4
+
+
+def test_a_grid_covers_the_values_of_all_images(file, network, images):
+    grids = measure_grids(file, images)
+    x = torch.stack([torch.from_numpy(image) for image in images]).permute(0, 3, 1, 2) / 255
+    with torch.no_grad():
+        largest = network.norm(network.first(x)).relu().max().item()
+    grid = next(g for g in grids.values() if abs(g.scale * 255 - largest) < 1e-5)
+    assert grid.zero == 0
+    pixels = next(g for g in grids.values() if abs(g.scale * 255 - x.max().item()) < 1e-6)
+    assert pixels.zero == 0
+
+
+def test_layers_that_are_kept(file, network, images, tmp_path):
+    """The layer with the largest error is found; if all layers are kept, the file is exact."""
+    grids = measure_grids(file, images)
+    errors = layer_errors(file, grids, images)
+    assert set(errors) == {"first", "second", "third", "last"}
+    assert all(1e-4 < error < 0.05 for error in errors.values())
+    quantize(file, tmp_path / "kept.onnx", grids, kept=errors)
+    for found, expected in zip(run(tmp_path / "kept.onnx", images[1]), run(file, images[1])):
+        assert np.array_equal(found, expected)
+    coarse = {name: grid._replace(scale=grid.scale * 20) for name, grid in grids.items()}
+    assert all(layer_errors(file, coarse, images)[name] > 5 * errors[name] for name in errors)
+
+
+def test_a_slow_file_is_refused(tmp_path):
+    int8_file.check_speed(tmp_path / "a.onnx", 0.2, 0.1)
+    with pytest.raises(ValueError, match="int8 takes 0.30 s .* float32 0.20 s.*VNNI.*float32, or"):
+        int8_file.check_speed(tmp_path / "a.onnx", 0.2, 0.3)
+
+
+def test_layers_stay_in_float32_until_the_results_hold(file, images, tmp_path, monkeypatch):
+    """The file of this test is wrong unless at least 2 of the 4 layers stay in float32."""
+    monkeypatch.setattr(int8_file, "check_speed", lambda *given: None)
+    monkeypatch.setattr(int8_file, "_times", lambda *given: [0.2, 0.1])
+    labels = torch.zeros(8, 12, dtype=torch.int64)
+
+    def outputs(path: Path) -> int8_file.Predict:
+        stored = [i.name for i in onnx.load(path).graph.initializer]
+        layers = sum(name.endswith("weight.8bit") for name in stored)
+        return lambda image: {"labels": labels + (layers > 2)}
+
+    words = images, lambda image: {"labels": labels}, None, outputs
+    rows, kept = int8_file.write_int8(file, tmp_path / "a.onnx", *words)
+    assert rows[0] == ["labels equal, 2 images", 1.0, 1.0] and len(kept) == 2
+    assert (tmp_path / "a.onnx").stat().st_size < file.stat().st_size
+    words = *words[:-1], lambda path: lambda image: {"labels": labels + 1}
+    with pytest.raises(ValueError, match="b.onnx was not written: with 2 of 4 layers.*0.0 % of"):
+        int8_file.write_int8(file, tmp_path / "b.onnx", *words)
+    assert not (tmp_path / "b.onnx").exists()
