@@ -93,9 +93,7 @@ def quantize(file: Path, output: Path, grids: Grids, kept: Collection[str] = ())
             for node, index in (*users, *exact):
                 node.replace_input_with(index, rounded)
             _replace_output(value, rounded)
-    for name, value in list(graph.initializers.items()):
-        if not value.uses():  # weights in float32
-            del graph.initializers[name]
+    _remove_unused(graph)
     ir.save(model, output)
 
 
@@ -173,7 +171,15 @@ def _loaded(file: Path) -> ir.Model:
         _replace_output(node.outputs[0], value)
         node.outputs[0].replace_all_uses_with(value)
         graph.remove(node, safe=True)
+    _remove_unused(graph)
     return model
+
+
+def _remove_unused(graph: ir.Graph) -> None:
+    """Remove constants without a use, such as weights in float32."""
+    for name, value in list(graph.initializers.items()):
+        if not value.uses():
+            del graph.initializers[name]
 
 
 def _replace_output(value: ir.Value, other: ir.Value) -> None:
