@@ -154,9 +154,9 @@ def optimizer(it: Situation) -> Iterator[Decision]:
 
 
 def image_size(it: Situation) -> Iterator[Decision]:
-    """Enlarge images whose objects or thin classes would have too few pixels, and crop them."""
+    """Enlarge images whose objects or thin classes need it, and crop them; keep small images."""
     size, longest = it.size, it.base["INPUT.MAX_SIZE_TRAIN"]
-    wanted, because = enlarged(it)
+    wanted, because = resized(it)
     if wanted == size and size * it.data.aspect <= longest:
         return
     if wanted == size:
@@ -166,7 +166,8 @@ def image_size(it: Situation) -> Iterator[Decision]:
     for key in ("INPUT.MAX_SIZE_TRAIN", "INPUT.MAX_SIZE_TEST"):
         if wanted * it.data.aspect > it.base[key]:
             yield Decision(key, math.ceil(wanted * it.data.aspect), "keeps the size of long images")
-    if it.is_panoptic:  # the other configs have crops
+    # The other configs have crops.
+    if it.is_panoptic and (wanted > size or wanted * it.data.aspect > longest):
         because = f"a step costs as much as with images of {size}"
         yield Decision("INPUT.CROP.ENABLED", True, because)
         yield Decision("INPUT.CROP.AFTER_RESIZE", True, because)
@@ -174,13 +175,16 @@ def image_size(it: Situation) -> Iterator[Decision]:
         yield Decision("INPUT.CROP.SIZE", [size, size], because)
 
 
-def enlarged(it: Situation) -> tuple[int, str]:
+def resized(it: Situation) -> tuple[int, str]:
     """Return the shorter side that the images need, at most their own, and why."""
-    size = it.size
+    size, native = it.size, it.data.short[1]
     if "INPUT.MIN_SIZE_TRAIN" in it.given:
         return size, ""
     if it.is_panoptic and it.data.sides:
-        median = it.data.sides[2]
+        median, anchor = it.data.sides[2], it.base["MODEL.ANCHOR_GENERATOR.SIZES"][0][0]
+        is_small = it.base["MODEL.TIMM.NAME"] == LITE0 and native < size
+        if is_small and median * native >= 2 * anchor:
+            return native, f"half of the images have {native} pixels, which show the objects"
         wanted = size if median * size >= SMALL else math.ceil(WANTED / median / 32) * 32
         because = f"at {size} the median object has a side of {median * size:.1f} pixels"
     elif it.data.has_top:  # where classes have their rows, a crop must show most of the image
@@ -190,7 +194,7 @@ def enlarged(it: Situation) -> tuple[int, str]:
         quarter = widths[(len(widths) - 1) // 4]
         wanted = 2 * size if quarter < THIN else size
         because = f"at {size}, a quarter of the classes is at most {quarter:.1f} pixels wide"
-    return max(size, min(wanted, it.data.short[1])), because
+    return max(size, min(wanted, native)), because
 
 
 def levels(it: Situation) -> Iterator[Decision]:
@@ -205,7 +209,7 @@ def objects(it: Situation) -> Iterator[Decision]:
     if not it.is_panoptic:
         return
     _, many, most = it.data.objects
-    in_crop = many * (it.size / enlarged(it)[0]) ** 2
+    in_crop = many * (it.size / resized(it)[0]) ** 2
     # A quarter of the regions shows objects.
     regions = min(REGIONS, 2 ** math.ceil(math.log2(max(1, 4 * in_crop))))
     if regions > it.base["MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE"]:
@@ -231,7 +235,7 @@ def directions(it: Situation) -> Iterator[Decision]:
 
 def tiles(it: Situation) -> Iterator[Decision]:
     """Predict large images in tiles, which overlap by the side of a large object."""
-    size, _ = enlarged(it)
+    size, _ = resized(it)
     if size * it.data.aspect <= LARGEST:
         return
     large = it.data.sides[-1] * size if it.data.sides else 0

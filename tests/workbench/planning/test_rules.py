@@ -97,6 +97,15 @@ def test_small_objects_enlarge_the_images():
     assert not decided(rules.image_size, replace(small, sides=(0.02, 0.03, 0.04, 0.05, 0.06)))
 
 
+def test_small_images_are_not_enlarged_for_large_objects():
+    """At their own 160 pixels, the median object has 0.2 x 160 = 32, twice the smallest anchor."""
+    small = replace(FEW, short=(100, 160, 200))
+    found = decided(rules.image_size, small)
+    assert found == {"INPUT.MIN_SIZE_TRAIN": [160], "INPUT.MIN_SIZE_TEST": 160}
+    assert not decided(rules.image_size, replace(small, short=(100, 150, 200)))
+    assert not decided(rules.image_size, small, GPU)
+
+
 def test_long_images_keep_their_size():
     found = decided(rules.image_size, replace(FEW, aspect=10.0))
     assert found["INPUT.MAX_SIZE_TRAIN"] == found["INPUT.MAX_SIZE_TEST"] == 2560
