@@ -11,6 +11,7 @@ from tabulate import tabulate
 
 from ocr_panoptic.config.files import config_path, load_config, values_by_key, values_of_file
 from ocr_panoptic.data.data_file import DataFiles, data_options, read_data_files
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import write_text
 from ocr_panoptic.predict import run_info
 
@@ -73,6 +74,12 @@ def make_plan(
             None for a number of passes over the images.
         overrides: values of keys that the user has decided.
     """
+    length = sorted({"SOLVER.MAX_ITER", "SOLVER.EPOCHS"} & {*overrides})
+    if minutes and length:
+        raise UserError(
+            f"Both --minutes and {' and '.join(length)} set the length of the training. Give one "
+            "of them."
+        )
     files = read_data_files(files)
     data, machine = fingerprint(files), this_machine()
     name, because = base_config(data, machine)
@@ -81,11 +88,12 @@ def make_plan(
     places = {"OUTPUT_DIR": f"./output/{data.name}", **data_options(files), **own}
     situation = Situation(data, machine, values_by_key(cfg), overrides)
     decided = [d for rule in RULES for d in rule(situation) if d.key not in overrides]
-    if "SOLVER.MAX_ITER" not in overrides and "SOLVER.EPOCHS" not in overrides:
+    if not length:
         if minutes:
             values = {**places, **{d.key: d.value for d in decided}, **overrides}
             costs = measured_costs(load_config(name, values), files)
-        decided += iterations(situation, minutes, costs if minutes else None)
+        planned = iterations(situation, minutes, costs if minutes else None)
+        decided += [d for d in planned if d.key not in overrides]
     return Plan(data, Decision("config", name, because), tuple(decided), places)
 
 

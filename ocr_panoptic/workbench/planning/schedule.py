@@ -22,13 +22,17 @@ def iterations(it: Situation, minutes: float | None, costs: Costs | None) -> Ite
     if minutes is None or costs is None:
         yield from _passes(it)
         return
-    seconds = 60 * minutes - START
+    seconds, step = 60 * minutes - START, costs.step
     evaluations = EVALUATIONS
-    if costs.evaluation:
+    if "TEST.EVALUATIONS" in it.given:
+        evaluations = max(1, it.base["TEST.EVALUATIONS"])  # one is at the end
+    elif costs.evaluation:
         evaluations = int(min(EVALUATIONS, max(1, SHARE * seconds // costs.evaluation)))
-    number = int((seconds - evaluations * costs.evaluation) / costs.step)
+    if period := it.base["TEST.EVAL_PERIOD"]:
+        evaluations, step = 1, step + costs.evaluation / period
+    number = int((seconds - evaluations * costs.evaluation) / step)
     if number < SHORTEST:
-        least = START + costs.evaluation + SHORTEST * costs.step
+        least = START + costs.evaluation + SHORTEST * step
         raise UserError(
             f"--minutes is {minutes:g}, but {SHORTEST} steps and an evaluation take "
             f"{math.ceil(least / 6) / 10:g} minutes on this machine. Give at least that many."
@@ -37,7 +41,7 @@ def iterations(it: Situation, minutes: float | None, costs: Costs | None) -> Ite
     yield Decision("SOLVER.MAX_ITER", number, because)
     if it.base["SOLVER.WARMUP_ITERS"] > number // 10:
         yield Decision("SOLVER.WARMUP_ITERS", number // 10, "a tenth of the iterations")
-    if it.data.val:
+    if it.data.val and not period:
         yield Decision(
             "TEST.EVALUATIONS", evaluations, f"each takes about {costs.evaluation:.0f} s"
         )

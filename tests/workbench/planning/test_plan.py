@@ -130,6 +130,20 @@ def test_the_length_of_a_training(panoptic, monkeypatch):
         ocr_panoptic.plan([])
 
 
+def test_the_length_leaves_the_evaluations_that_the_user_wants(panoptic, monkeypatch):
+    file = panoptic([cells(64, 64, 20, 32)] * 2)
+    monkeypatch.setattr(plan, "measured_costs", lambda cfg, files: Costs(0.5, 10.0))
+    given = {"TEST.EVALUATIONS": 0, "SOLVER.WARMUP_ITERS": 300}
+    found = values(ocr_panoptic.plan(file, minutes=10, **given))
+    assert not found.keys() & given.keys()
+    assert found["SOLVER.MAX_ITER"] == (600 - schedule.START - 10) / 0.5  # one at the end
+    found = values(ocr_panoptic.plan(file, minutes=10, **{"TEST.EVAL_PERIOD": 100}))
+    assert "TEST.EVALUATIONS" not in found
+    assert found["SOLVER.MAX_ITER"] == int((600 - schedule.START - 10) / 0.6)
+    with pytest.raises(UserError, match="Both --minutes and SOLVER.MAX_ITER set the length"):
+        ocr_panoptic.plan(file, minutes=10, **{"SOLVER.MAX_ITER": 9})
+
+
 TINY = [
     *("MODEL.WEIGHTS", "", "INPUT.MIN_SIZE_TRAIN", "(64,)", "INPUT.MIN_SIZE_TEST", "64"),
     *("DATALOADER.NUM_WORKERS", "0", "MODEL.RPN.POST_NMS_TOPK_TRAIN", "20"),
