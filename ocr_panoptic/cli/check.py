@@ -46,10 +46,11 @@ def _checked(options: RunOptions) -> "DataSummary | RunCheck":
 
         return check_data(options.data)
     from ocr_panoptic.config.files import load_config, overrides_of
-    from ocr_panoptic.data.data_file import data_options, read_data_files
+    from ocr_panoptic.data.data_file import TRAIN, data_options, read_data_files
     from ocr_panoptic.data.faults import faults_listed
     from ocr_panoptic.data.places import cache_folder
     from ocr_panoptic.predict.complete import complete_config
+    from ocr_panoptic.predict.task import task_of
     from ocr_panoptic.workbench.checking.run_check import check_run
     from ocr_panoptic.workbench.planning.contradictions import contradictions
     from ocr_panoptic.workbench.planning.fingerprint import fingerprint
@@ -64,7 +65,9 @@ def _checked(options: RunOptions) -> "DataSummary | RunCheck":
     processes, resume = options.processes(), options.resume
     found = check_run(cfg, processes=processes, resume=resume, overwrite=options.overwrite)
     files = files or read_data_files(cfg.DATASETS.FILES)
-    if files and not found.faults:
+    trained = {file.data_set(TRAIN) for file in files if TRAIN in file.splits}
+    has_facts = trained and trained <= {*cfg.DATASETS.TRAIN} and task_of(cfg).has_classes
+    if has_facts and not found.faults:
         found.warnings += contradictions(cfg, fingerprint(files))
     return found
 

@@ -169,6 +169,17 @@ def test_training_without_a_config(panoptic, tmp_path, capsys, monkeypatch):
     assert (tmp_path / "output/drawn/plan.yaml").read_text() == kept
 
 
+def test_check_allows_what_trains(semantic, tmp_path):
+    """SegFix has no classes, so data files may differ in theirs; a plan is no part of the check."""
+    file = semantic([np.eye(32, dtype=np.uint8)] * 2)
+    other = tmp_path / "other.yaml"
+    text = file.read_text().replace("name: drawn", "name: other").replace("[a, b]", "[sky, b]")
+    other.write_text(text)
+    config = ["--config-file", "quick_schedules/segfix_R_18_scenes"]
+    words = [*config, "--data", str(file), str(other), "OUTPUT_DIR", str(tmp_path / "out")]
+    assert call("check", words) == 0
+
+
 def test_costs_are_measured(panoptic, monkeypatch):
     monkeypatch.setattr(measure, "STEPS", 1)
     file = panoptic([cells(64, 64, 20, 32)] * 3)
