@@ -315,17 +315,17 @@ def has_top(rows: Sequence[Sequence[float | None]]) -> bool:
     Return whether classes lie in other rows than by chance.
 
     A class's mean row is then far from the middle, in shares of the height and in standard errors.
-    Fewer than 8 images cannot show that there is no upper side, so the result is True.
+    Classes that fewer than 8 images show say nothing. If none is left, the result is True.
 
     Args:
         rows: mean row of each class in each image, 0..1; None where the class is absent.
     """
-    if len(rows) < 8:
-        return True
+    is_known = False
     for of_class in zip(*rows, strict=True):
         shown = np.array([row for row in of_class if row is not None]) - 0.5
         if len(shown) >= 8:
+            is_known = True
             error = shown.std(ddof=1) / len(shown) ** 0.5
             if abs(shown.mean()) > max(ROWS, ERRORS * error):
                 return True
-    return False
+    return not is_known

@@ -66,6 +66,8 @@ def test_rows_tell_an_upper_side():
     anywhere = rng.uniform(0.2, 0.8, (200, 3)).tolist()
     assert not has_top(anywhere)
     assert has_top([[None, *row[1:]] for row in anywhere[:7]])  # too few to tell
+    seldom = [[row[0] if i % 3 == k else None for k in range(3)] for i, row in enumerate(anywhere)]
+    assert has_top(seldom[:20]) and not has_top(seldom)
     sky = [[0.2 + row[0] / 10, row[1], None] for row in anywhere]
     assert has_top(sky)
     assert not has_top([[None, 0.5, None]] * 20)
