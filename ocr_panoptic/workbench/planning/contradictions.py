@@ -8,6 +8,7 @@ from ocr_panoptic.config.keys import PANOPTIC
 from ocr_panoptic.data.faults import first_few
 
 from .fingerprint import Fingerprint
+from .rules import REGIONS
 
 REACH = 0.5  # an object is found from an anchor of at most twice its side
 
@@ -28,11 +29,11 @@ def contradictions(cfg: CfgNode, data: Fingerprint) -> Iterator[str]:
             )
         regions = cfg.MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE
         positive = regions * cfg.MODEL.ROI_HEADS.POSITIVE_FRACTION
-        if data.objects[0] > positive:
+        if regions < REGIONS and data.objects[0] > positive:
             yield (
                 f"half of the images have {data.objects[0]} objects or more, but "
                 f"MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE {regions} shows only {positive:.0f} to the "
-                f"mask head in a step. Raise it to 256. {plan}"
+                f"mask head in a step. Raise it to {REGIONS}. {plan}"
             )
     if inputs.CROP.ENABLED and inputs.CROP.TYPE == "absolute":
         train = inputs.MIN_SIZE_TRAIN[len(inputs.MIN_SIZE_TRAIN) // 2] or data.short[1]

@@ -158,6 +158,9 @@ def image_size(it: Situation) -> Iterator[Decision]:
     size, longest = it.size, it.base["INPUT.MAX_SIZE_TRAIN"]
     wanted, because = resized(it)
     if wanted == size and size * it.data.aspect <= longest:
+        if "INPUT.MIN_SIZE_TRAIN" in it.given:
+            sizes = it.base["INPUT.MIN_SIZE_TRAIN"]
+            yield Decision("INPUT.MIN_SIZE_TEST", sizes[len(sizes) // 2], "as in training")
         return
     if wanted == size:
         because = f"an image is {it.data.aspect:.0f} times as long as wide"
@@ -209,7 +212,7 @@ def objects(it: Situation) -> Iterator[Decision]:
     if not it.is_panoptic:
         return
     _, many, most = it.data.objects
-    in_crop = many * (it.size / resized(it)[0]) ** 2
+    in_crop = many * min(1, it.size / resized(it)[0]) ** 2
     # A quarter of the regions shows objects.
     regions = min(REGIONS, 2 ** math.ceil(math.log2(max(1, 4 * in_crop))))
     if regions > it.base["MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE"]:

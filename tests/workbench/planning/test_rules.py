@@ -93,7 +93,8 @@ def test_small_objects_enlarge_the_images():
     assert "INPUT.MAX_SIZE_TEST" not in found  # 672 x 1.5 < 1333
     native = decided(rules.image_size, replace(small, short=(400, 400, 400)))
     assert native["INPUT.MIN_SIZE_TEST"] == 400  # more pixels than the image's show no more
-    assert not decided(rules.image_size, small, given=["INPUT.MIN_SIZE_TRAIN"])
+    kept = decided(rules.image_size, small, given=["INPUT.MIN_SIZE_TRAIN"])
+    assert kept == {"INPUT.MIN_SIZE_TEST": 256}
     assert not decided(rules.image_size, replace(small, sides=(0.02, 0.03, 0.04, 0.05, 0.06)))
 
 
@@ -104,6 +105,12 @@ def test_small_images_are_not_enlarged_for_large_objects():
     assert found == {"INPUT.MIN_SIZE_TRAIN": [160], "INPUT.MIN_SIZE_TEST": 160}
     assert not decided(rules.image_size, replace(small, short=(100, 150, 200)))
     assert not decided(rules.image_size, small, GPU)
+
+
+def test_the_users_size_is_that_of_the_evaluation():
+    cfg = load_config(base_config(FEW, CPU)[0], {"INPUT.MIN_SIZE_TRAIN": (512,)})
+    (size,) = rules.image_size(Situation(FEW, CPU, values_by_key(cfg), ["INPUT.MIN_SIZE_TRAIN"]))
+    assert size[:2] == ("INPUT.MIN_SIZE_TEST", 512)
 
 
 def test_long_images_keep_their_size():
@@ -148,6 +155,8 @@ def test_objects_ask_for_regions_and_detections():
         "TEST.DETECTIONS_PER_IMAGE"
     }
     assert not decided(rules.objects, SEMANTIC)
+    # Images that keep their 160 pixels have no crops, so 16 objects need 64 regions.
+    assert not decided(rules.objects, replace(FEW, objects=(9, 16, 30), short=(160, 160, 160)))
     # Images are enlarged to 672, so a crop of 256 shows a seventh of the objects.
     small = replace(FEW, objects=(26, 100, 80), sides=(0.01, 0.015, 0.02, 0.025, 0.03))
     assert not decided(rules.objects, replace(small, short=(900, 900, 900)))
@@ -172,6 +181,8 @@ def test_contradictions():
     anchor, regions = contradictions(panoptic, cells)
     assert "at most 7.7 pixels (the median has 12.8), but the smallest anchor has 16" in anchor
     assert "half of the images have 26 objects" in regions and "only 16 to the mask" in regions
+    panoptic.MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE = 256  # the most that a plan sets
+    assert [*contradictions(panoptic, replace(cells, objects=(90, 147, 375)))] == [anchor]
     semantic = load_config(base_config(SEMANTIC, CPU)[0])
     assert not [*contradictions(semantic, SEMANTIC)]
     semantic.INPUT.MIN_SIZE_TRAIN = (2000,)
