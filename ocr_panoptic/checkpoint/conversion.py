@@ -203,7 +203,7 @@ def convert_file(
     settings = conversion.expected_settings()
     if faults := differing_settings(cfg, settings):
         raise UserError(
-            f"With this config, the logits of {source} weights would be wrong:\n  "
+            f"With this config, the converted {source} model would give wrong logits:\n  "
             + "\n  ".join(faults)
             + "\nRemove these keys from the config; the published file determines their values."
         )

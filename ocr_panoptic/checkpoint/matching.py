@@ -170,11 +170,16 @@ def refuse_unconverted(weights: Mapping[str, Any], file: str) -> None:
 def check_fit(fit: Fit, file: str, demands: Demands, *, is_renamed: bool) -> None:
     """Refuse weights that do not fill as much of the model as ``demands`` say."""
     if len(fit.faults) == len(fit.names) or (demands.strict and fit.faults):
+        fix = ", or use other weights"
+        if len(fit.faults) < len(fit.names):
+            fix = (
+                ", or first train with this config, starting from these weights (ocr-panoptic "
+                "train, MODEL.WEIGHTS)"
+            )
         raise UserError(
             f"The weights {file} do not fit the model: {len(fit.faults)} of "
             f"{len(fit.names)} tensors are missing or have another shape.{fit.listing()}\n"
-            "Use the config that the weights were trained with, or first train with this config, "
-            "starting from these weights (ocr-panoptic train, MODEL.WEIGHTS)."
+            f"Use the config that the weights were trained with{fix}."
         )
     # ImageNet weights of the same network fill the whole backbone.
     expected = 1.0 if is_renamed and demands.min_share else demands.min_share

@@ -66,7 +66,8 @@ def find_start(cfg: CfgNode, resume: Resume) -> Start:
     if resume is True:
         raise MissingFileError(
             f"--resume found no checkpoint of the last training in OUTPUT_DIR={folder}. Set "
-            "OUTPUT_DIR to the folder of the run, or start a new run with --resume auto."
+            "OUTPUT_DIR to the folder of the run, or give --resume auto, which starts a new run "
+            "if there is none."
         )
     return read_start(cfg.MODEL.WEIGHTS, trust_pickle=trust_pickle)
 

@@ -83,8 +83,8 @@ def plan_without_config(options: RunOptions) -> None:
     """
     if options.config_file and options.minutes is not None:
         raise UserError(
-            "--minutes is for planned trainings, but a config is named. Leave out --config-file, "
-            "or set SOLVER.MAX_ITER instead of --minutes."
+            "--minutes plans a training, but a config is named. Leave out --config-file, or set "
+            "SOLVER.MAX_ITER instead of --minutes."
         )
     named = options.config_file or "MODEL.META_ARCHITECTURE" in options.opts
     if named or options.eval_only or not options.data:

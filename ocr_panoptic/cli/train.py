@@ -96,7 +96,7 @@ def options_of_call(
     from ocr_panoptic.config.files import quoted
 
     if not isinstance(num_gpus, int) or num_gpus < 1:
-        raise UserError(f"num_gpus is {num_gpus!r}; expected a number of at least 1.")
+        raise UserError(f"num_gpus is {num_gpus!r}; expected an integer of at least 1.")
     if resume not in (True, False, "auto"):
         raise UserError(f'resume is {resume!r}; expected True, False or "auto".')
     if output is not None:

@@ -63,9 +63,9 @@ def photo_warnings(
         if dark and (is_deep or len(dark) == len(values)):
             which = f"all {number}" if len(dark) == len(values) else f"{len(dark)} of {number}"
             yield (
-                f"{which} images with {16 if is_deep else 8} bits look black: their largest "
-                f"value is {max(dark):.1%} of the maximum. Do they come from a sensor with 10 or "
-                f"12 bits? Then multiply all values by {2 ** int(math.log2(1 / max(dark)))}."
+                f"{which} images with {16 if is_deep else 8} bits look black: their brightest "
+                f"pixel is at {max(dark):.1%} of white. If they come from a sensor with fewer "
+                f"bits, multiply all values by {2 ** int(math.log2(1 / max(dark)))}."
             )
     if channels == 1 and len(depths) == 2:
         yield (

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from detectron2.config import CfgNode
-from detectron2.data import get_detection_dataset_dicts
+from detectron2.data import DatasetCatalog, get_detection_dataset_dicts
 from detectron2.data.build import _train_loader_from_config, trivial_batch_collator
 from detectron2.data.common import DatasetFromList
 from detectron2.data.samplers import RepeatFactorTrainingSampler
@@ -36,9 +36,11 @@ def training_records(cfg: CfgNode, *, log: bool = False) -> list[dict]:
     try:
         return get_detection_dataset_dicts(names, usable, check_consistency=log)
     except AssertionError as error:
+        if empty := [name for name in names if not DatasetCatalog.get(name)]:
+            raise UserError(f"{', '.join(empty)}: there are no images to train on.") from error
         raise UserError(
-            f"{', '.join(names)}: {error} If all instances are crowds, set "
-            "DATALOADER.FILTER_EMPTY_ANNOTATIONS False to use images without instances too."
+            f"{', '.join(names)}: no image has an object that is not a crowd. To train on images "
+            "without objects, set DATALOADER.FILTER_EMPTY_ANNOTATIONS False."
         ) from error
 
 

@@ -210,8 +210,8 @@ class SemSegEvaluator(DatasetEvaluator):
         name = self._metadata.name
         if np.count_nonzero(counts.confusion.any(axis=1)) == 1:
             logger.warning(
-                f"{name}: the ground truth shows only one class, so the mean over classes is "
-                "undefined (mIoU is NaN)"
+                f"{name}: the ground truth shows only one class, and a mean over classes needs "
+                "two, so mIoU is NaN; see the IoU of the class"
             )
         if self._output_dir is not None:
             folder = Path(self._output_dir)

@@ -39,7 +39,7 @@ def find_onnx_model(file: str, keys: Mapping[str, Any]) -> tuple[CfgNode, Start]
         keys: overrides of config keys. Keys that would change the network are refused.
     """
     if not Path(file).is_file():
-        raise MissingFileError(f"The file {file} does not exist. Export the model again.")
+        raise MissingFileError(f"The file {file} does not exist. Check the path.")
     text = _run_onnx().read_metadata(file).get(TRAINING_KEY)
     if text is None:
         raise UserError(

@@ -81,8 +81,8 @@ def test_a_wrong_path_is_named_with_its_argument(value, tmp_path):
     [
         ("load", {"data": 5}, "data contains 5; expected a path, or a list of paths."),
         ("check", {"data": [None]}, "data contains None; expected a path, or a list of paths."),
-        ("train", {"num_gpus": "2"}, "num_gpus is '2'; expected a number of at least 1."),
-        ("evaluate", {"num_gpus": 0}, "num_gpus is 0; expected a number of at least 1."),
+        ("train", {"num_gpus": "2"}, "num_gpus is '2'; expected an integer of at least 1."),
+        ("evaluate", {"num_gpus": 0}, "num_gpus is 0; expected an integer of at least 1."),
         ("check", {"resume": "yes"}, "resume is 'yes'; expected True, False or \"auto\"."),
         ("load", {"MODEL.OCR": 5}, "MODEL.OCR is a section. Name one of its keys: CHANNELS, "),
         ("load", {"MODEL.DEVICES": "cpu"}, "Unknown config key MODEL.DEVICES. Did you mean "),

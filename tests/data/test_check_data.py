@@ -173,8 +173,8 @@ TURNED[274] = 3
         ),
         ([PHOTO], [LABELS], {"classes": ["a", "b", "c"]}, "these classes have no pixels: c."),
         ([PHOTO], [LABELS * 9], {"ignore": 9}, "Ignored labels: 9 (62.50% of the pixels)."),
-        ([np.full((2, 4), 4000, np.uint16)], [LABELS], {}, "their largest value is 6.1%"),
-        ([PHOTO // 20], [LABELS], {}, "their largest value is 3.9%"),
+        ([np.full((2, 4), 4000, np.uint16)], [LABELS], {}, "their brightest pixel is at 6.1%"),
+        ([PHOTO // 20], [LABELS], {}, "their brightest pixel is at 3.9%"),
         ([PHOTO // 20, PHOTO], [LABELS, LABELS], {}, ""),
         (
             [PHOTO] * 3,

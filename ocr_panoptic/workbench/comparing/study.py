@@ -51,7 +51,10 @@ class Study:
     def __post_init__(self) -> None:
         for name in self.systems:  # runs are stored in folders of these names
             for fault in file_name_faults(name):
-                raise UserError(f"system {name!r}: {fault.replace('file_name', 'its name')}")
+                raise UserError(
+                    f"system {name!r}: its runs lie in a folder of this name, but "
+                    f"{fault.replace('file_name', 'the name')}"
+                )
 
     @property
     def seeds(self) -> tuple[int, ...]:

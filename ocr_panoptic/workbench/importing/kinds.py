@@ -238,7 +238,7 @@ def check_classes(kinds: Kinds, semantic: bool) -> None:
     if semantic and len(kinds.classes) == 1:
         raise UserError(f"{kinds.classes[0]!r} is the only class. Add a second: --rest background.")
     if not semantic and not kinds.things:
-        raise UserError("No class is a thing. Name things with --things, or add --semantic.")
+        raise UserError("No class is a thing. List the things with --things, or add --semantic.")
     # A panoptic data set's label PNGs have an additional label for all things.
     count = len(kinds.classes) if semantic else len(kinds.stuff) + 1
     if count > VOID_LABEL:

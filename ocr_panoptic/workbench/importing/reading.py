@@ -76,8 +76,8 @@ class Annotations:
         if moved := [image for _, (image, _) in found if image.written is not None]:
             shown = [f"{image.name} instead of {image.written}" for image in moved[:3]]
             logger.warning(
-                f"{len(moved)} of {len(found)} images are not at the paths in the annotations, but "
-                f"at other paths: {first_few(shown)}. Check that they are the right images."
+                f"{len(moved)} of {len(found)} images were found at other paths than the "
+                f"annotations give: {first_few(shown)}. Check that they are the right images."
             )
         return found
 

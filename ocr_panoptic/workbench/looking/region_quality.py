@@ -136,12 +136,12 @@ def measure_regions(trained: TrainedModel) -> tuple[dict[str, dict[str, float]],
     cfg, start = trained
     head, scheme = cfg.MODEL.SEM_SEG_HEAD.NAME, cfg.MODEL.CONTEXT.NAME
     if head not in HEADS or scheme not in SCHEMES or not cfg.MODEL.OCR.REGION_SUPERVISION:
-        raise UserError(
-            "Only a model that predicts a region for each class can be measured. Expected "
-            f"MODEL.SEM_SEG_HEAD.NAME {' or '.join(HEADS)} (found {head}), MODEL.CONTEXT.NAME one "
-            f"of {', '.join(SCHEMES)} (found {scheme}), and MODEL.OCR.REGION_SUPERVISION True "
-            f"(found {cfg.MODEL.OCR.REGION_SUPERVISION})."
-        )
+        fault = "MODEL.OCR.REGION_SUPERVISION is False; expected True"
+        if head not in HEADS:
+            fault = f"MODEL.SEM_SEG_HEAD.NAME is {head}; expected {' or '.join(HEADS)}"
+        elif scheme not in SCHEMES:
+            fault = f"MODEL.CONTEXT.NAME is {scheme}; expected one of {', '.join(SCHEMES)}"
+        raise UserError(f"This model has no region for each class to measure: {fault}.")
     metadata = class_metadata(cfg)
     quality = RegionQuality(metadata.stuff_classes, VOID_LABEL)
     model = build_trained_model(cfg, start)

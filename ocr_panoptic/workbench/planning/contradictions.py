@@ -41,6 +41,7 @@ def contradictions(cfg: CfgNode, data: Fingerprint) -> Iterator[str]:
         wide = [c.name for c in data.classes if (c.width or 0) * train > crop]
         if 2 * len(wide) >= len(data.classes):
             yield (
-                f"{first_few(wide)} are wider than a crop of {crop} pixels. Enlarge "
-                f"INPUT.CROP.SIZE, or lower INPUT.MIN_SIZE_TRAIN from {train}. {plan}"
+                f"the mean width of these classes is above a crop's {crop} pixels: "
+                f"{first_few(wide)}. Enlarge INPUT.CROP.SIZE, or lower INPUT.MIN_SIZE_TRAIN from "
+                f"{train}. {plan}"
             )

@@ -77,8 +77,8 @@ def make_plan(
     length = sorted({"SOLVER.MAX_ITER", "SOLVER.EPOCHS"} & {*overrides})
     if minutes and length:
         raise UserError(
-            f"Both --minutes and {' and '.join(length)} set the length of the training. Give one "
-            "of them."
+            f"Both --minutes and {' and '.join(length)} set the length of the training. Give only "
+            "one of them."
         )
     files = read_data_files(files)
     data, machine = fingerprint(files), this_machine()

@@ -32,10 +32,11 @@ def iterations(it: Situation, minutes: float | None, costs: Costs | None) -> Ite
         evaluations, step = 1, step + costs.evaluation / period
     number = int((seconds - evaluations * costs.evaluation) / step)
     if number < SHORTEST:
-        least = START + costs.evaluation + SHORTEST * step
+        least = START + evaluations * costs.evaluation + SHORTEST * step
         raise UserError(
-            f"--minutes is {minutes:g}, but {SHORTEST} steps and an evaluation take "
-            f"{math.ceil(least / 6) / 10:g} minutes on this machine. Give at least that many."
+            f"--minutes is {minutes:g}, but {SHORTEST} steps and {evaluations} evaluation"
+            f"{'s' * (evaluations > 1)} take {math.ceil(least / 6) / 10:g} minutes on this "
+            "machine. Give at least that many."
         )
     because = f"{minutes:g} minutes, {costs.step:.2f} s a step"
     yield Decision("SOLVER.MAX_ITER", number, because)

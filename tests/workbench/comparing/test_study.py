@@ -130,5 +130,5 @@ def test_a_missing_metric_is_reported_after_the_first_run(tiny_data, study, tmp_
 
 @pytest.mark.parametrize("name", ["../../evil", "/evil", ""])
 def test_names_of_systems_stay_inside_the_output(name):
-    with pytest.raises(ValueError, match=f"system '{name}': its name must"):
+    with pytest.raises(ValueError, match=f"system '{name}': .*, but the name must"):
         Study({name: System(SEMANTIC_CONFIG, (), (0,))}, ())

@@ -187,4 +187,4 @@ def test_contradictions():
     assert not [*contradictions(semantic, SEMANTIC)]
     semantic.INPUT.MIN_SIZE_TRAIN = (2000,)
     (crop,) = contradictions(semantic, SEMANTIC)
-    assert "leaf, tree are wider than a crop of 224 pixels" in crop
+    assert "is above a crop's 224 pixels: leaf, tree." in crop
