@@ -78,17 +78,19 @@ def plan_without_config(options: RunOptions) -> None:
     """
     If a training names data but no config, plan it, and let the options name the plan.
 
-    The plan is printed and written to plan.yaml in OUTPUT_DIR. A resumed training takes the plan
-    of its first start.
+    The plan is printed and written to plan.yaml in OUTPUT_DIR. A training that continues from a
+    checkpoint takes the plan of its first start.
     """
-    if options.config_file and options.minutes is not None:
-        raise UserError(
-            "--minutes plans a training, but a config is named. Leave out --config-file, or set "
-            "SOLVER.MAX_ITER instead of --minutes."
-        )
     named = options.config_file or "MODEL.META_ARCHITECTURE" in options.opts
     if named or options.eval_only or not options.data:
+        if options.minutes is not None:
+            raise UserError(
+                "--minutes plans a training from --data. Name data, and leave out "
+                "--config-file, MODEL.META_ARCHITECTURE and --eval-only; or set SOLVER.MAX_ITER "
+                "instead of --minutes."
+            )
         return
+    from ocr_panoptic.checkpoint.checkpointer import last_checkpoint
     from ocr_panoptic.config.files import load_config, overrides_of
     from ocr_panoptic.data.data_file import read_data_files
     from ocr_panoptic.engine.setup import check_is_new
@@ -105,7 +107,8 @@ def plan_without_config(options: RunOptions) -> None:
         folder = load_config("", {"OUTPUT_DIR": overrides["OUTPUT_DIR"]}).OUTPUT_DIR
     file = Path(folder, PLAN)
     options.config_file = str(file)
-    if options.resume and file.is_file():
+    continues = options.resume is True or (options.resume and last_checkpoint(folder))
+    if continues and file.is_file():
         return
     if not (options.resume or options.overwrite):
         check_is_new(folder)

@@ -78,7 +78,8 @@ OWN = "Custom-PanopticSegmentation/panoptic_fpn_ocr_R_50"
 MISTAKES = [  # words of a command, part of the message
     ("train", "No config is named. Name one with --config-file"),
     ("train --data a.yaml", "a.yaml: data file not found"),
-    ("train --config-file {own} --minutes 5", "a config is named. Leave out --config-file"),
+    ("train --config-file {own} --minutes 5", "Name data, and leave out --config-file"),
+    ("train --minutes 5", "Name data, and leave out --config-file"),
     ("plan", "nothing to plan for: name data files"),
     ("plan --data nope.yaml", "nope.yaml: data file not found"),
     ("train --config-file nope", "The config nope does not exist"),

@@ -11,6 +11,8 @@ from PIL import Image
 
 import ocr_panoptic
 from ocr_panoptic.cli import call
+from ocr_panoptic.cli.arguments import RunOptions
+from ocr_panoptic.cli.plan import plan_without_config
 from ocr_panoptic.config.files import config_path, load_config, values_by_key, values_of_file
 from ocr_panoptic.data.data_file import data_options, read_data_files
 from ocr_panoptic.errors import UserError
@@ -167,6 +169,17 @@ def test_training_without_a_config(panoptic, tmp_path, capsys, monkeypatch):
     call("train", ["--resume", *words, "SOLVER.MAX_ITER", "2"])
     assert "because" not in capsys.readouterr().out
     assert (tmp_path / "output/drawn/plan.yaml").read_text() == kept
+
+
+def test_a_start_without_a_checkpoint_is_planned_again(panoptic, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data, keys = [str(panoptic([cells(64, 64, 20, 32)] * 2))], {"OUTPUT_DIR": "out"}
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/plan.yaml").write_text("SEED: 5")  # of a training that soon ended
+    options = RunOptions(data=data, opts=keys, resume="auto")
+    plan_without_config(options)
+    cfg = load_config(options.config_file)
+    assert (cfg.SEED, cfg.OUTPUT_DIR, cfg.DATASETS.TRAIN) == (-1, "out", ("drawn_train",))
 
 
 def test_check_allows_what_trains(semantic, tmp_path):
