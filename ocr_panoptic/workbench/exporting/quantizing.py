@@ -57,16 +57,18 @@ def quantize(file: Path, output: Path, grids: Grids, kept: Collection[str] = ())
     Args:
         file: ONNX file in float32.
         output: file to write.
-        grids: result of :func:`measure_grids`.
+        grids: result of :func:`measure_grids`. Nodes without a grid stay in float32.
         kept: names of layers that stay in float32.
     """
     model = _loaded(file)
-    plan, graph = _plan(model, kept), model.graph
+    plan, graph = _plan(model, kept, grids), model.graph
     grid_of: dict[ir.Value, Grid] = {}  # for each value to be rounded
+    limited = set()  # values whose activation the limits of the grid replace
     for node in plan.nodes:
         result, value = _result(node), node.outputs[0]
         grid_of[value] = grids[result.name]
-        if result is not value:  # an activation, which the limits of the grid replace
+        if result is not value:
+            limited.add(value)
             activation = result.producer()
             _replace_output(result, value)
             result.replace_all_uses_with(value)
@@ -87,7 +89,7 @@ def quantize(file: Path, output: Path, grids: Grids, kept: Collection[str] = ())
             rounded = _rounded(graph, value, grid)
             for node, index in users:
                 node.replace_input_with(index, rounded)
-        elif users or value.producer().op_type not in PRODUCTS:
+        elif users or value in limited or value.producer().op_type not in PRODUCTS:
             exact = [use for use in value.uses() if use.node not in inside]
             rounded = _rounded(graph, value, grid)
             for node, index in (*users, *exact):
@@ -101,6 +103,8 @@ def measure_grids(file: Path, images: Iterable[np.ndarray]) -> dict[str, Grid]:
     """
     Return the grid of each tensor that may be rounded, which covers its values for some images.
 
+    Tensors that are empty or 0 for all images, e.g. masks if nothing is detected, have no grid.
+
     Args:
         file: ONNX file in float32.
         images: images, each uint8 [H, W, 3] RGB.
@@ -111,7 +115,12 @@ def measure_grids(file: Path, images: Iterable[np.ndarray]) -> dict[str, Grid]:
     ends = [_after(v, kind, [v], keepdims=0) for v in values for kind in ("ReduceMin", "ReduceMax")]
     found = _run(model, ends, images)
     lows, highs = found.min(axis=0)[::2], found.max(axis=0)[1::2]
-    return {value.name: _grid(*pair) for value, *pair in zip(values, lows, highs, strict=True)}
+    lows, highs = np.minimum(lows, 0), np.maximum(highs, 0)  # 0 is exact, e.g. for padding
+    return {
+        value.name: _grid(low, high)
+        for value, low, high in zip(values, lows, highs, strict=True)
+        if low < high
+    }
 
 
 def layer_errors(file: Path, grids: Grids, images: Iterable[np.ndarray]) -> dict[str, float]:
@@ -124,7 +133,7 @@ def layer_errors(file: Path, grids: Grids, images: Iterable[np.ndarray]) -> dict
     model = _loaded(file)
     graph, ends, names = model.graph, [], []
     rounded: dict[ir.Value, ir.Value] = {}
-    for name, nodes in _plan(model).layers.items():
+    for name, nodes in _plan(model, grids=grids).layers.items():
         for node in nodes:
             source, exact, result = node.inputs[0], node.outputs[0], _result(node)
             alone = _after(exact, node.op_type, node.inputs, **node.attributes)
@@ -202,15 +211,17 @@ def _is_pixelwise(node: ir.Node) -> bool:
     )
 
 
-def _plan(model: ir.Model, kept: Collection[str] = ()) -> Plan:
+def _plan(model: ir.Model, kept: Collection[str] = (), grids: Grids | None = None) -> Plan:
     layers: dict[str, list[ir.Node]] = defaultdict(list)
     produced: set[ir.Value] = set()  # results of nodes in 8 bits
     between = []
     for node in model.graph:
         if name := layer_name(node):
-            if name not in kept:
+            if name not in kept and _has_grids(node, grids):
                 layers[name].append(node)
                 produced.add(_result(node))
+        elif not _has_grids(node, grids):
+            continue
         elif node.op_type in SAME_GRID + OWN_GRID and produced.issuperset(_sources(node)):
             between.append(node)
             produced.add(_result(node))
@@ -221,6 +232,10 @@ def _plan(model: ir.Model, kept: Collection[str] = ()) -> Plan:
             inside.add(node)
             used.append(node)
     return Plan(layers, used[::-1])
+
+
+def _has_grids(node: ir.Node, grids: Grids | None) -> bool:
+    return grids is None or all(value.name in grids for value in (*_sources(node), _result(node)))
 
 
 def layer_name(node: ir.Node) -> str:
@@ -259,7 +274,6 @@ def _result(node: ir.Node) -> ir.Value:
 
 
 def _grid(low: np.float32, high: np.float32) -> Grid:
-    low, high = min(low, np.float32(0)), max(high, np.float32(0))  # 0 is exact, e.g. for padding
     scale = np.float32(max(high - low, np.float32(1e-12)) / 255)
     return Grid(scale, np.uint8(np.clip(np.round(-low / scale), 0, 255)))
 

@@ -102,6 +102,35 @@ def test_layers_that_are_kept(file, network, images, tmp_path):
     assert all(layer_errors(file, coarse, images)[name] > 5 * errors[name] for name in errors)
 
 
+class Selected(nn.Module):
+    """Linear layers with an activation, on the rows that begin with a bright pixel."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 16), nn.Linear(16, 4)
+
+    def forward(self, image: Tensor) -> Tensor:
+        rows = (image[:, 0, 0] > 99).nonzero()[:, 0]
+        return self.second(self.first(image[rows].flatten(0, 1) / 255 - 0.5).relu())
+
+
+def test_activations_before_kept_layers_and_tensors_that_are_always_empty(tmp_path, images):
+    torch.manual_seed(0)
+    model, path, rounded = Selected().eval(), tmp_path / "exact.onnx", tmp_path / "int8.onnx"
+    options = {"dynamo": True, "verbose": False, "opset_version": 18}
+    inputs = (torch.from_numpy(images[0]),)
+    torch.onnx.export(model, inputs, input_names=["image"], **options).save(path)
+    (exact,) = run(path, images[0])
+    quantize(path, rounded, measure_grids(path, images), kept=["second"])
+    error = np.abs(run(rounded, images[0])[0] - exact).max() / np.abs(exact).max()
+    assert 1e-5 < error < 0.02
+    dark = [np.zeros_like(images[0])]
+    grids = measure_grids(path, dark)
+    assert not grids
+    quantize(path, rounded, grids)
+    assert np.array_equal(run(rounded, images[0])[0], exact)
+
+
 def test_a_slow_file_is_refused(tmp_path):
     int8_file.check_speed(tmp_path / "a.onnx", 0.2, 0.1)
     with pytest.raises(ValueError, match="int8 takes 0.30 s .* float32 0.20 s.*VNNI.*float32, or"):
