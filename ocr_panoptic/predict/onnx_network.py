@@ -78,7 +78,7 @@ class OnnxNetwork(nn.Module):
         super().__init__()
         threads = torch.get_num_threads()
         self.device = torch.device("cpu")
-        self._model = _run_onnx().Model(file, threads=threads)
+        self._model = _run_onnx().Model(file, threads=threads, providers=["CPUExecutionProvider"])
         self._is_bgr = channel_order == "BGR"
         self.precision = self._model.description.get("made", {}).get("precision", "float32")
 
@@ -88,7 +88,10 @@ class OnnxNetwork(nn.Module):
 
     def _output(self, image: Tensor) -> InferenceOutput:
         pixels = image.permute(1, 2, 0).numpy()
-        found = self._model(pixels[:, :, ::-1] if self._is_bgr else pixels)
+        try:
+            found = self._model(pixels[:, :, ::-1] if self._is_bgr else pixels)
+        except ValueError as error:  # e.g. an image so thin that a side is resized to 0 pixels
+            raise UserError(f"{error}.") from error
         confidence = torch.from_numpy(found["confidences"])
         check_decided(confidence)
         parts: dict[str, Any] = {

@@ -9,6 +9,7 @@ import yaml
 
 import ocr_panoptic
 from ocr_panoptic.config.files import load_config
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.predict.onnx_network import TRAINING_KEY
 from ocr_panoptic.predict.run_onnx import FORMAT, METADATA_KEY
 from ocr_panoptic.predict.trained_model import trained_model
@@ -59,6 +60,13 @@ def test_a_file_is_loaded_without_a_network(file, tmp_path, capsys):
     result = model.predict(np.zeros((5, 300, 3), np.uint8))  # the file itself resizes
     assert result.labels.shape == (5, 300) and result.labels.all()
     assert (result.confidence == 0.25).all()
+
+    def fail(image):
+        raise ValueError("onnxruntime cannot run the model on an image of 6000x1 pixels")
+
+    model.module._model = fail
+    with pytest.raises(UserError, match="6000x1 pixels"):  # the other images get their results
+        model.predict(np.zeros((1, 6000, 3), np.uint8))
     assert result.segments == [
         {"label": 1, "name": "sea", "area": 1500, "confidence": 0.25},
     ]
