@@ -52,6 +52,12 @@ def export_model(
         files: data files in DATASETS.FILES, if they have been read already.
         photos: for "int8", a folder of photos that replaces the data sets; "" for none.
     """
+    if cfg.TEST.SEGFIX.WEIGHTS or cfg.TEST.SLIDING_WINDOW.SIZE:
+        raise UserError(
+            "TEST.SEGFIX.WEIGHTS or TEST.SLIDING_WINDOW.SIZE is set, but an exported model is one "
+            'network that sees the whole image. Set TEST.SEGFIX.WEIGHTS "", and '
+            "TEST.SLIDING_WINDOW.SIZE and STRIDE []."
+        )
     metadata = class_metadata(cfg)
     images, annotated = [], None
     if precision == "int8":

@@ -19,6 +19,7 @@ from timm.layers import Conv2dSame
 from torch import Tensor, nn
 
 from ocr_panoptic import cli
+from ocr_panoptic.checkpoint.start import Start
 from ocr_panoptic.cli import export as cli_export
 from ocr_panoptic.config.files import load_config
 from ocr_panoptic.modeling import OCRSemanticSegmentor, deploy
@@ -26,6 +27,7 @@ from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context
 from ocr_panoptic.modeling.timm_parts import EvenConv2dSame
 from ocr_panoptic.predict import run_onnx
 from ocr_panoptic.workbench.exporting import onnx_file
+from ocr_panoptic.workbench.exporting.export import export_model
 from ocr_panoptic.workbench.exporting.graphs import build_graph
 from ocr_panoptic.workbench.exporting.operators import TRANSLATIONS
 from ocr_panoptic.workbench.exporting.parity import check_parity, match_segments, parity_faults
@@ -180,6 +182,13 @@ def test_models_that_cannot_be_exported(small_cfg, kind, options, message):
         cfg = small_cfg("ocr", *PANOPTIC, *AGNOSTIC, *options)
     with pytest.raises(ValueError, match=message):
         build_graph(build_model(cfg), cfg.INPUT.FORMAT)
+
+
+@pytest.mark.parametrize("key", ["SEGFIX.WEIGHTS x.pth", "SLIDING_WINDOW.SIZE [64,64]"])
+def test_settings_that_a_single_network_cannot_have(small_cfg, tmp_path, key):
+    cfg = small_cfg("ocr", *f"TEST.{key}".split())
+    with pytest.raises(ValueError, match="TEST.SEGFIX.WEIGHTS or TEST.SLIDING_WINDOW.SIZE is set"):
+        export_model(cfg, Start(""), tmp_path / "model.onnx")
 
 
 @pytest.mark.slow
