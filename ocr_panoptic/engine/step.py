@@ -3,11 +3,12 @@
 import contextlib
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from detectron2.config import CfgNode
-from detectron2.engine import SimpleTrainer
+from detectron2.engine import SimpleTrainer, create_ddp_model
+from detectron2.utils import comm
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -89,6 +90,34 @@ class AccumulatingTrainer(SimpleTrainer):
         prepare_state(self.optimizer)
         if state_dict.get("grad_scaler"):  # empty without AMP and on a CPU
             self.grad_scaler.load_state_dict(state_dict["grad_scaler"])
+
+
+def build_step(
+    cfg: CfgNode,
+    model: nn.Module,
+    loader: Iterable,
+    optimizer: torch.optim.Optimizer,
+    gather_period: int,
+) -> AccumulatingTrainer:
+    """Return the trainer of a model's steps that a config describes, in all processes."""
+    solver = cfg.SOLVER
+    if solver.AMP.ENABLED:  # channels-last makes half precision faster, also on a CPU
+        model.to(memory_format=torch.channels_last)
+    return AccumulatingTrainer(
+        create_ddp_model(
+            model,
+            broadcast_buffers=False,
+            gradient_as_bucket_view=True,
+            device_ids=[comm.get_local_rank()] if cfg.MODEL.DEVICE.startswith("cuda") else None,
+        ),
+        loader,
+        optimizer,
+        steps=solver.ACCUMULATION_STEPS,
+        amp=solver.AMP.ENABLED,
+        precision=solver.AMP.PRECISION,
+        gather_period=gather_period,
+        clip=build_clipping(cfg, optimizer),
+    )
 
 
 def build_clipping(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> Callable[[], None] | None:

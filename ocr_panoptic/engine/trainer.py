@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from detectron2.config import CfgNode
-from detectron2.engine import DefaultTrainer, TrainerBase, create_ddp_model, hooks
+from detectron2.engine import DefaultTrainer, TrainerBase, hooks
 from detectron2.evaluation import verify_results
 from detectron2.utils import comm
 from detectron2.utils.events import EventWriter
@@ -50,7 +50,7 @@ from .hooks import (
 from .loggers import RunLogger
 from .optimizer import build_optimizer, build_schedule
 from .resume import continued_optimizer, differences, parameter_names, position_after
-from .step import AccumulatingTrainer, build_clipping
+from .step import build_step
 
 logger = logging.getLogger(__name__)
 
@@ -84,23 +84,8 @@ class ResumableTrainer(DefaultTrainer):
         self.trained_model = model = self.build_model(cfg)
         optimizer = self.build_optimizer(cfg, model)
         loader = self.build_train_loader(seeded(cfg, self.seed))
-        if solver.AMP.ENABLED:  # channels-last makes half precision faster, also on a CPU
-            model.to(memory_format=torch.channels_last)
-        self._trainer = AccumulatingTrainer(
-            create_ddp_model(
-                model,
-                broadcast_buffers=False,
-                gradient_as_bucket_view=True,
-                device_ids=[comm.get_local_rank()] if cfg.MODEL.DEVICE.startswith("cuda") else None,
-            ),
-            loader,
-            optimizer,
-            steps=solver.ACCUMULATION_STEPS,
-            amp=solver.AMP.ENABLED,
-            precision=solver.AMP.PRECISION,
-            gather_period=min(solver.GATHER_METRIC_PERIOD, log_period(self.max_iter)),
-            clip=build_clipping(cfg, optimizer),
-        )
+        gather_period = min(solver.GATHER_METRIC_PERIOD, log_period(self.max_iter))
+        self._trainer = build_step(cfg, model, loader, optimizer, gather_period)
         self.scheduler = self.build_lr_scheduler(cfg, optimizer)
         self._identity = identity_of_run(self._unscaled)
         self.averaging = Averaging(model, cfg.MODEL.EMA.DECAY) if cfg.MODEL.EMA.ENABLED else None

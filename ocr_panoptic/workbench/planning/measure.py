@@ -14,7 +14,7 @@ from ocr_panoptic.data.data_file import DataFile
 from ocr_panoptic.data.loading import build_test_loader
 from ocr_panoptic.data.training_stream import build_training_stream
 from ocr_panoptic.engine.optimizer import build_optimizer
-from ocr_panoptic.engine.step import AccumulatingTrainer, build_clipping
+from ocr_panoptic.engine.step import build_step
 from ocr_panoptic.modeling.build import build_model
 from ocr_panoptic.predict.complete import complete_config
 from ocr_panoptic.predict.task import task_of
@@ -34,21 +34,13 @@ class Costs(NamedTuple):
 def measured_costs(cfg: CfgNode, files: Sequence[DataFile]) -> Costs:
     """Return the costs of a training with this config, measured from random weights."""
     complete_config(cfg, training=True, needs_data=True, files=files)
-    solver, mapper = cfg.SOLVER, task_of(cfg).mapper
+    mapper = task_of(cfg).mapper
     model = build_model(cfg)
     optimizer = build_optimizer(cfg, model)
     for group in optimizer.param_groups:
         group["lr"] = 0.0  # random weights could diverge
-    trainer = AccumulatingTrainer(
-        model,
-        build_training_stream(cfg, mapper(cfg, True), cfg.MODEL.DEVICE),
-        optimizer,
-        steps=solver.ACCUMULATION_STEPS,
-        amp=solver.AMP.ENABLED,
-        precision=solver.AMP.PRECISION,
-        gather_period=WARM + STEPS + 1,
-        clip=build_clipping(cfg, optimizer),
-    )
+    stream = build_training_stream(cfg, mapper(cfg, True), cfg.MODEL.DEVICE)
+    trainer = build_step(cfg, model, stream, optimizer, gather_period=WARM + STEPS + 1)
     model.train()
     with EventStorage() as storage:
         seconds = []
