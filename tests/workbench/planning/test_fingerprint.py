@@ -1,7 +1,5 @@
 """The fingerprint's facts agree with drawn data whose facts are known; strange data are refused."""
 
-import functools
-
 import numpy as np
 import pytest
 
@@ -9,18 +7,7 @@ from ocr_panoptic.data import data_check
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.workbench.planning import fingerprint as module
 from ocr_panoptic.workbench.planning.fingerprint import fingerprint, has_top
-from support.drawn_data import cells, write_panoptic, write_semantic
-
-
-@pytest.fixture
-def semantic(tmp_path):
-    return functools.partial(write_semantic, tmp_path)
-
-
-@pytest.fixture
-def panoptic(tmp_path):
-    return functools.partial(write_panoptic, tmp_path)
-
+from support.drawn_data import cells
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
 

@@ -1,6 +1,5 @@
 """A plan is a config that Detectron2 reads, and gives reasons; strange data are planned, too."""
 
-import functools
 import re
 
 import numpy as np
@@ -19,7 +18,7 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.predict.complete import complete_config
 from ocr_panoptic.workbench.planning import measure, plan, schedule
 from ocr_panoptic.workbench.planning.measure import Costs
-from support.drawn_data import cells, write_panoptic, write_semantic
+from support.drawn_data import cells
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
 LITE0 = "Custom-PanopticSegmentation/panoptic_fpn_ocr_Lite0"
@@ -28,16 +27,6 @@ LITE0 = "Custom-PanopticSegmentation/panoptic_fpn_ocr_Lite0"
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-
-
-@pytest.fixture
-def semantic(tmp_path):
-    return functools.partial(write_semantic, tmp_path)
-
-
-@pytest.fixture
-def panoptic(tmp_path):
-    return functools.partial(write_panoptic, tmp_path)
 
 
 def values(made: plan.Plan) -> dict:
