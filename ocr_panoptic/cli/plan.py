@@ -109,6 +109,7 @@ def plan_without_config(options: RunOptions) -> None:
     options.config_file = str(file)
     continues = options.resume is True or (options.resume and last_checkpoint(folder))
     if continues and file.is_file():
+        print(f"The plan of the first start, {file}, stays, also if --minutes has changed.")
         return
     if not (options.resume or options.overwrite):
         check_is_new(folder)

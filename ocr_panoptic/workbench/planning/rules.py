@@ -156,19 +156,23 @@ def optimizer(it: Situation) -> Iterator[Decision]:
 def image_size(it: Situation) -> Iterator[Decision]:
     """Enlarge images whose objects or thin classes need it, and crop them; keep small images."""
     size, longest = it.size, it.base["INPUT.MAX_SIZE_TRAIN"]
+    sizes, in_test = it.base["INPUT.MIN_SIZE_TRAIN"], it.base["INPUT.MIN_SIZE_TEST"] or size
     wanted, because = resized(it)
+    if wanted != size:
+        sizes, in_test = [wanted], wanted
+        yield Decision("INPUT.MIN_SIZE_TRAIN", sizes, because)
+        yield Decision("INPUT.MIN_SIZE_TEST", in_test, "as in training")
+    elif "INPUT.MIN_SIZE_TRAIN" in it.given:
+        in_test = sizes[len(sizes) // 2]
+        yield Decision("INPUT.MIN_SIZE_TEST", in_test, "as in training")
     if wanted == size and size * it.data.aspect <= longest:
-        if "INPUT.MIN_SIZE_TRAIN" in it.given:
-            sizes = it.base["INPUT.MIN_SIZE_TRAIN"]
-            yield Decision("INPUT.MIN_SIZE_TEST", sizes[len(sizes) // 2], "as in training")
         return
-    if wanted == size:
-        because = f"an image is {it.data.aspect:.0f} times as long as wide"
-    yield Decision("INPUT.MIN_SIZE_TRAIN", [wanted], because)
-    yield Decision("INPUT.MIN_SIZE_TEST", wanted, "as in training")
-    for key in ("INPUT.MAX_SIZE_TRAIN", "INPUT.MAX_SIZE_TEST"):
-        if wanted * it.data.aspect > it.base[key]:
-            yield Decision(key, math.ceil(wanted * it.data.aspect), "keeps the size of long images")
+    for key, side in (
+        ("INPUT.MAX_SIZE_TRAIN", max(*sizes, wanted)),
+        ("INPUT.MAX_SIZE_TEST", in_test),
+    ):
+        if side * it.data.aspect > it.base[key]:
+            yield Decision(key, math.ceil(side * it.data.aspect), "keeps the size of long images")
     # The other configs have crops.
     if it.is_panoptic and (wanted > size or wanted * it.data.aspect > longest):
         because = f"a step costs as much as with images of {size}"

@@ -116,7 +116,10 @@ def test_the_users_size_is_that_of_the_evaluation():
 def test_long_images_keep_their_size():
     found = decided(rules.image_size, replace(FEW, aspect=10.0))
     assert found["INPUT.MAX_SIZE_TRAIN"] == found["INPUT.MAX_SIZE_TEST"] == 2560
-    assert found["INPUT.MIN_SIZE_TEST"] == 256 and found["INPUT.CROP.SIZE"] == [256, 256]
+    assert found["INPUT.CROP.SIZE"] == [256, 256] and "INPUT.MIN_SIZE_TEST" not in found
+    found = decided(rules.image_size, replace(FEW, aspect=2.0), GPU)  # 640 to 800, median 720
+    assert not {"INPUT.MIN_SIZE_TRAIN", "INPUT.MIN_SIZE_TEST"} & found.keys()
+    assert found["INPUT.MAX_SIZE_TRAIN"] == found["INPUT.MAX_SIZE_TEST"] == 1600
 
 
 def test_large_images_are_predicted_in_tiles():
