@@ -77,7 +77,9 @@ def write_int8(
     """
     logger.info("Measuring the ranges of activations on %d images", len(images))
     grids = measure_grids(file, images)
-    judge = _Scores(model, annotated) if annotated else _Agreement(model, images[: 4 * TIMED])
+    judge: _Scores | _Agreement
+    if not (annotated and (judge := _Scores(model, annotated)).of_model):
+        judge = _Agreement(model, images[: 4 * TIMED])
     kept: list[str] = []
     errors: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -106,12 +108,13 @@ def write_int8(
 
 
 class _Scores:
-    """Compares the metrics of a file with the metrics of the model."""
+    """Compares the metrics of a file with those of the model that are defined, ``of_model``."""
 
     def __init__(self, model: Predict, annotated: Annotated):
         self._annotated = annotated
         logger.info("Evaluating the model on %d images", len(annotated.records))
-        self._of_model = evaluate(model, annotated)
+        scores = evaluate(model, annotated)
+        self.of_model = {key: value for key, value in scores.items() if not math.isnan(value)}
 
     def __call__(self, predict: Predict) -> tuple[list[list], list[str]]:
         """Return rows of a table, and a text about each metric that is too low."""
@@ -119,11 +122,11 @@ class _Scores:
         found = evaluate(predict, self._annotated)
         images = len(self._annotated.records)
         title = f", {images} images of {self._annotated.name}"
-        rows = [[f"{key}{title}", value, found[key]] for key, value in self._of_model.items()]
+        rows = [[f"{key}{title}", value, found[key]] for key, value in self.of_model.items()]
         faults = [
-            f"{key} falls by {value - found[key]:.2f} points (allowed: {LARGEST_LOSS})"
-            for key, value in self._of_model.items()
-            if value - found[key] > LARGEST_LOSS
+            f"{key} is {found[key]:.2f} instead of {value:.2f} (allowed loss: {LARGEST_LOSS})"
+            for key, value in self.of_model.items()
+            if not value - found[key] <= LARGEST_LOSS  # also if the file's metric is NaN
         ]
         return rows, faults
 
@@ -175,11 +178,7 @@ def evaluate(predict: Predict, annotated: Annotated) -> dict[str, float]:
     found = {
         k: v for e in evaluators for scores in e.evaluate().values() for k, v in scores.items()
     }
-    return {
-        key: found[key]
-        for key in ("PQ", "PQ_th", "mIoU")
-        if not math.isnan(found.get(key, math.nan))
-    }
+    return {key: found[key] for key in ("PQ", "PQ_th", "mIoU") if key in found}
 
 
 def annotated_records(name: str) -> list[dict]:

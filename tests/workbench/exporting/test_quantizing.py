@@ -39,8 +39,6 @@ def network() -> nn.Module:
     torch.manual_seed(0)
     found = Network().eval()
     found.norm.running_var.fill_(4.0)
-    found.second.weight.data[3] *= 1000  # another channel's weights keep their precision
-    found.second.weight.data[3] *= 1e-3
     return found
 
 
@@ -73,9 +71,11 @@ def test_results_and_size(file, network, images, tmp_path):
     assert (labels == expected).mean() > 0.9
     kinds = [node.op_type for node in onnx.load(tmp_path / "int8.onnx").graph.node]
     assert "Relu" not in kinds and "Clip" not in kinds, "the limits of the grids replace them"
-    stored = {i.name: i.data_type for i in onnx.load(tmp_path / "int8.onnx").graph.initializer}
-    weights = [kind for name, kind in stored.items() if name.endswith("weight.8bit")]
+    stored = {i.name: i for i in onnx.load(tmp_path / "int8.onnx").graph.initializer}
+    weights = [i.data_type for name, i in stored.items() if name.endswith("weight.8bit")]
     assert weights == [onnx.TensorProto.INT8] * 4
+    scales = [[*i.dims] for name, i in stored.items() if name.endswith("weight.scale")]
+    assert sorted(scales) == [[7], [32], [32], [64]], "one for each output channel"
 
 
 def test_a_grid_covers_the_values_of_all_images(file, network, images):
@@ -137,6 +137,24 @@ def test_a_slow_file_is_refused(tmp_path):
         int8_file.check_speed(tmp_path / "a.onnx", 0.2, 0.3)
 
 
+@pytest.mark.parametrize(
+    ("scores", "fault"),
+    [
+        ({"PQ": 49.71, "PQ_th": 0.0, "mIoU": 41.0}, ""),
+        ({"PQ": 49.69, "PQ_th": 0.0, "mIoU": 41.0}, "PQ is 49.69 instead of 50.00"),
+        ({"PQ": 50.0, "PQ_th": 0.0, "mIoU": float("nan")}, "mIoU is nan instead of 40.00"),
+    ],
+)
+def test_the_loss_that_is_allowed(monkeypatch, scores, fault):
+    """It is 0.3 points of each metric that the model has: here, PQ of things is undefined."""
+    found = {"model": {"PQ": 50.0, "PQ_th": float("nan"), "mIoU": 40.0}, "file": scores}
+    monkeypatch.setattr(int8_file, "evaluate", lambda predict, annotated: found[predict])
+    judge = int8_file._Scores("model", int8_file.Annotated("city_val", [{}]))
+    rows, faults = judge("file")
+    assert rows[0] == ["PQ, 1 images of city_val", 50.0, scores["PQ"]] and len(rows) == 2
+    assert [text.partition(" (")[0] for text in faults] == [fault] * bool(fault)
+
+
 def test_layers_stay_in_float32_until_the_results_hold(file, images, tmp_path, monkeypatch):
     """The file of this test is wrong unless at least 2 of the 4 layers stay in float32."""
     monkeypatch.setattr(int8_file, "check_speed", lambda *given: None)
@@ -152,6 +170,10 @@ def test_layers_stay_in_float32_until_the_results_hold(file, images, tmp_path, m
     rows, kept = int8_file.write_int8(file, tmp_path / "a.onnx", *words)
     assert rows[0] == ["labels equal, 2 images", 1.0, 1.0] and len(kept) == 2
     assert (tmp_path / "a.onnx").stat().st_size < file.stat().st_size
+    nothing = int8_file.Annotated("city_val", [])  # no metric is defined, so labels decide
+    monkeypatch.setattr(int8_file, "evaluate", lambda *given: {"mIoU": float("nan")})
+    again, _ = int8_file.write_int8(file, tmp_path / "a.onnx", *words[:2], nothing, outputs)
+    assert again[0] == rows[0]
     words = *words[:-1], lambda path: lambda image: {"labels": labels + 1}
     with pytest.raises(ValueError, match="b.onnx was not written: with 2 of 4 layers.*0.0 % of"):
         int8_file.write_int8(file, tmp_path / "b.onnx", *words)
