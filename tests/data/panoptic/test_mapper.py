@@ -243,6 +243,11 @@ def test_void_and_crowds_are_ignored(cfg, panoptic_record, polygons):
     assert is_crowd.any() and (first["sem_seg"][is_crowd] == 0).all()
     assert sent.ignored[first["sem_seg"] == 255].all()
     assert len(sent) == len(second["instances"]) == 2 and not sent.ignored.all()
+    of_stuff = [
+        s | {"iscrowd": 1} if not s["isthing"] else s for s in panoptic_record["segments_info"]
+    ]
+    found = mapped(PanopticDatasetMapper, cfg, True, describe(panoptic_record, of_stuff))
+    assert torch.equal(found["instances"].ignored, sent.ignored), "stuff has no crowds"
     cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES = 1  # no stuff: void is background
     things = [s for s in panoptic_record["segments_info"] if s["isthing"]]
     ids = read_panoptic_png(panoptic_record["pan_seg_file_name"])

@@ -137,6 +137,7 @@ def test_thin_classes_enlarge_images_without_an_upper_side():
     assert found["INPUT.MIN_SIZE_TRAIN"] == [512] and "INPUT.CROP.SIZE" not in found
     wide = replace(thin, has_top=False, classes=(CLASS,))
     assert not decided(rules.image_size, wide)
+    assert not decided(rules.image_size, replace(wide, classes=(CLASS,) * 3 + thin.classes))
     assert not decided(rules.image_size, thin)
 
 
