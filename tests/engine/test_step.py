@@ -116,10 +116,11 @@ def test_precision_on_a_gpu(monkeypatch, pretended_gpu, precision, bfloat16):
 
 def test_keys_of_the_trainer(small_cfg, monkeypatch):
     monkeypatch.setattr(Trainer, "build_train_loader", classmethod(lambda cls, cfg: []))
-    keys = ("SOLVER.GATHER_METRIC_PERIOD", "7", "SOLVER.AMP.ENABLED", "True")
+    keys = ["SOLVER.GATHER_METRIC_PERIOD", "7", "SOLVER.AMP.ENABLED", "True"]
+    keys += ["SOLVER.ACCUMULATION_STEPS", "2", "SOLVER.CLIP_GRADIENTS.ENABLED", "True"]
     trainer = Trainer(small_cfg("ocr", *keys))
     steps = trainer._trainer
-    assert steps.gather_metric_period == 7
+    assert (steps.gather_metric_period, steps.steps) == (7, 2) and callable(steps.clip)
     assert (steps.autocast.args, steps.autocast.keywords) == (
         ("cpu", torch.bfloat16),
         {"enabled": True},

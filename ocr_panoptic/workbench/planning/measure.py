@@ -36,7 +36,7 @@ def measured_costs(cfg: CfgNode, files: Sequence[DataFile]) -> Costs:
     complete_config(cfg, training=True, needs_data=True, files=files)
     mapper = task_of(cfg).mapper
     model = build_model(cfg)
-    optimizer = build_optimizer(cfg, model)
+    optimizer = build_optimizer(cfg, model, own_step=True)
     for group in optimizer.param_groups:
         group["lr"] = 0.0  # random weights could diverge
     stream = build_training_stream(cfg, mapper(cfg, True), cfg.MODEL.DEVICE)
