@@ -18,15 +18,21 @@ pytest.importorskip("onnxruntime")
 
 
 def onnx_file(path: Path, **metadata: str) -> Path:
-    """Write a file whose label is always 1, with the confidence 0.25."""
+    """Write a file whose label is the red value, with the confidence 0.25."""
     image = onnx.helper.make_tensor_value_info("image", onnx.TensorProto.UINT8, ["H", "W", 3])
-    outputs, nodes = [], []
-    for name, kind, value in (("labels", 6, 1), ("confidences", 1, 0.25)):
-        outputs.append(onnx.helper.make_tensor_value_info(name, kind, ["H", "W"]))
-        fill = onnx.helper.make_tensor("fill", kind, [1], [value])
-        nodes.append(onnx.helper.make_node("ConstantOfShape", ["size"], [name], value=fill))
-    size = onnx.helper.make_node("Shape", ["image"], ["size"], start=0, end=2)
-    graph = onnx.helper.make_graph([size, *nodes], "graph", [image], outputs)
+    outputs = [
+        onnx.helper.make_tensor_value_info(name, kind, ["H", "W"])
+        for name, kind in (("labels", onnx.TensorProto.INT32), ("confidences", 1))
+    ]
+    quarter = onnx.helper.make_tensor("quarter", 1, [1], [0.25])
+    nodes = [
+        onnx.helper.make_node("Constant", [], ["first"], value_int=0),
+        onnx.helper.make_node("Gather", ["image", "first"], ["red"], axis=2),
+        onnx.helper.make_node("Cast", ["red"], ["labels"], to=onnx.TensorProto.INT32),
+        onnx.helper.make_node("Shape", ["red"], ["size"]),
+        onnx.helper.make_node("ConstantOfShape", ["size"], ["confidences"], value=quarter),
+    ]
+    graph = onnx.helper.make_graph(nodes, "graph", [image], outputs)
     model = onnx.helper.make_model(
         graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=8
     )
@@ -35,9 +41,10 @@ def onnx_file(path: Path, **metadata: str) -> Path:
     return path
 
 
-@pytest.fixture
-def file(tmp_path) -> Path:
+@pytest.fixture(params=["RGB", "BGR"])
+def file(tmp_path, request) -> Path:
     names = ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "2", "INPUT.MIN_SIZE_TEST", "128"]
+    names += ["INPUT.FORMAT", request.param]
     settings = load_config("quick_schedules/semantic_ocr_R_18_scenes", names).dump()
     classes = {
         "evaluator_type": "sem_seg",
@@ -57,7 +64,7 @@ def test_a_file_is_loaded_without_a_network(file, tmp_path, capsys):
     assert "2 classes, on cpu in int8" in capsys.readouterr().err
     assert model.classes == ["sky", "sea"]
     assert not list(model.module.parameters())
-    result = model.predict(np.zeros((5, 300, 3), np.uint8))  # the file itself resizes
+    result = model.predict(np.full((5, 300, 3), [1, 0, 0], np.uint8))  # the file itself resizes
     assert result.labels.shape == (5, 300) and result.labels.all()
     assert (result.confidence == 0.25).all()
 

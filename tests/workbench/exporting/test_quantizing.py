@@ -131,6 +131,32 @@ def test_activations_before_kept_layers_and_tensors_that_are_always_empty(tmp_pa
     assert np.array_equal(run(rounded, images[0])[0], exact)
 
 
+class Biased(nn.Module):
+    """A convolution with small weights and a large bias, before another."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(8, 4, 1), nn.Conv2d(4, 2, 3)
+        self.first.weight.data.fill_(1e-9)
+        self.first.bias.data.fill_(100.0)
+
+    def forward(self, image: Tensor) -> Tensor:
+        return self.second(self.first(image[None] / 255).relu())
+
+
+def test_a_large_bias_beside_small_weights(tmp_path, images):
+    """In 32 bits it would be 100 / (1e-9 / 127 / 255), far above 2^31."""
+    torch.manual_seed(0)
+    path, rounded = tmp_path / "exact.onnx", tmp_path / "int8.onnx"
+    options = {"dynamo": True, "verbose": False, "opset_version": 18}
+    inputs = (torch.from_numpy(images[0]),)
+    torch.onnx.export(Biased().eval(), inputs, input_names=["image"], **options).save(path)
+    (exact,) = run(path, images[0])
+    quantize(path, rounded, measure_grids(path, images))
+    error = np.abs(run(rounded, images[0])[0] - exact).max() / np.abs(exact).max()
+    assert error < 0.02
+
+
 def test_a_slow_file_is_refused(tmp_path):
     int8_file.check_speed(tmp_path / "a.onnx", 0.2, 0.1)
     with pytest.raises(ValueError, match="int8 takes 0.30 s .* float32 0.20 s.*VNNI.*float32, or"):

@@ -62,6 +62,9 @@ def test_a_value_of_the_user_is_not_decided(panoptic):
     assert "SOLVER.EPOCHS" in values(ocr_panoptic.plan(file))
     made = ocr_panoptic.plan(file, **{"SOLVER.MAX_ITER": 7})
     assert "SOLVER.EPOCHS" not in values(made) and "MAX_ITER: 7\n" in made.yaml()
+    assert "SOLVER.BASE_LR" in values(made)
+    made = ocr_panoptic.plan(file, **{"SOLVER.BASE_LR": 0.5})
+    assert "SOLVER.BASE_LR" not in values(made) and "BASE_LR: 0.5\n" in made.yaml()
 
 
 def test_a_whole_image_of_objects(panoptic):
