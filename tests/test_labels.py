@@ -115,9 +115,9 @@ def test_values_near_labels(tmp_path, file, pixels, classes):
         ),
         ("a.tif", SHAPE.astype(np.int32) - 1, ["a", "b"], r"value -1, expected integers 0\.\."),
         ("a.tif", SHAPE.astype(np.int32) * 70000, ["a", "b"], "has the value 70000, expected"),
-        ("a.png", np.stack([SHAPE, SHAPE.T.reshape(SHAPE.shape)], 2), ["a", "b"], "opacity"),
+        ("a.png", np.stack([SHAPE, SHAPE.T.reshape(SHAPE.shape)], 2), ["a", "b"], "transparency"),
         ("a.png", np.arange(0, 250, 5, np.uint8)[None], NUMBERED, "borders are smoothed"),
-        ("a.jpg", SHAPE, ["a", "b"], "is stored as JPEG"),
+        ("a.jpg", SHAPE, ["a", "b"], "is in JPEG format"),
         (
             "a.png",
             SHAPE + 3 * SHAPE.T.reshape(SHAPE.shape),
@@ -128,11 +128,11 @@ def test_values_near_labels(tmp_path, file, pixels, classes):
             "a.jpg",
             np.where(SHAPE[..., None], [0, 0, 250], COLOURS[0]).astype(np.uint8),
             [ROAD, TREE],
-            "is stored as JPEG",
+            "is in JPEG format",
         ),
         ("a.jpg", np.repeat([[0, 127, 255]], 32, 0).repeat(8, 1).astype(np.uint8), ["a"], "JPEG"),
         ("a.jpg", RIM, HALF, "JPEG"),
-        ("a.jpg", SHAPE * 60, GREYS, "A JPEG works only if there are two labels"),
+        ("a.jpg", SHAPE * 60, GREYS, "A JPEG works only with two labels"),
     ],
 )
 def test_unclear_labels(tmp_path, file, pixels, classes, message):
@@ -146,7 +146,7 @@ def test_unclear_labels(tmp_path, file, pixels, classes, message):
 def test_values_outside_label_pngs_are_not_written(tmp_path, labels):
     """Pillow would write 65535 for 70000, and would write colours."""
     file = tmp_path / "a.png"
-    with pytest.raises(ValueError, match=r"expected labels uint8 or uint16 \[H, W\], found "):
+    with pytest.raises(ValueError, match=r"expected uint8 or uint16 labels \[H, W\], found "):
         write_label_png(file, labels)
     assert not file.exists()
 

@@ -13,7 +13,7 @@ from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
         ("{images: [], annotations: 1, categories: []}", "import --from coco"),
         ("{images: [], annotations: [{segments_info: 0}], categories: []}", "this is a panoptic"),
         ("{names: [a], nc: 1, train: x, val: y}", "--from yolo-seg"),
-        ("{imagePath: a.png, shapes: []}", "LabelMe. Give its folder to --from labelme"),
+        ("{imagePath: a.png, shapes: []}", "LabelMe. Import its folder with --from labelme"),
         ("[{id: 1, data: {}, annotations: []}]", "--from label-studio"),
         ("{a.png9: {filename: a.png, regions: []}}", "--from via"),
         ("[{type: bbox, classId: 7, probability: 100, points: {}}]", "SuperAnnotate. Export COCO"),
@@ -36,7 +36,7 @@ def test_the_format_is_named(tmp_path, content, message):
     [
         ("via", '{"_via_img_metadata": {}}', "not a VIA 1 or 2 JSON"),
         ("label-studio", '[{"data": {}, "annotations": []}, {}]', "not a list of tasks with data"),
-        ("coco", '{"_via_img_metadata": {}}', "Give --from via"),
+        ("coco", '{"_via_img_metadata": {}}', "Import it with --from via"),
         ("coco", '{"image": "a.jpg", "prefix": "segment a", "suffix": "b"}\n{}', "PaliGemma"),
     ],
 )

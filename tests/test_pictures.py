@@ -154,7 +154,7 @@ def tiff(*pages: dict[int, int]) -> bytes:
         ([{}], ""),
         ([{}, {254: 1}, {254: 4, 258: 1}, {256: 2, 257: 1}], ""),  # previews and a mask
         ([{}, {254: 2}, {}], "has 3 pages of 4x3 pixels"),
-        ([{277: 5, 279: 60}], "is a TIFF file with 5 channels of 8 bits, which cannot be read"),
+        ([{277: 5, 279: 60}], "is a 5-channel TIFF file with 8 bits per channel, which cannot"),
     ],
 )
 def test_pages_and_channels_of_tiff_files(tmp_path, read, pages, fault):
@@ -213,7 +213,7 @@ def test_another_limit(tmp_path):
 @pytest.mark.parametrize("kind", ["JPEG", "WEBP"])
 def test_labels_with_lossy_compression(tmp_path, pixels, read, kind):
     Image.fromarray(pixels).save(tmp_path / "a.png", kind)
-    with pytest.raises(ValueError, match=f"a.png: .* is stored as {kind}"):
+    with pytest.raises(ValueError, match=f"a.png: .* is in {kind} format"):
         read(tmp_path / "a.png")
 
 
@@ -246,7 +246,7 @@ def test_one_and_four_channels(tmp_path):
     for name, channels, fault in (
         ("rgb.png", 4, r"has 3 channels, expected 4 \(INPUT.CHANNELS, or channels"),
         ("rgb.png", 1, "has 3 channels, expected 1"),
-        ("wide.png", 4, "has 1 channels, expected 4"),
+        ("wide.png", 4, "has 1 channel, expected 4"),
         ("print.jpg", 4, "has the colour mode CMYK; expected grey or RGB"),
         ("unspecified.tif", 4, "has a fourth channel of unspecified kind"),
     ):

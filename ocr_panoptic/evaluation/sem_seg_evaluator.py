@@ -156,8 +156,8 @@ class SemSegEvaluator(DatasetEvaluator):
         records = DatasetCatalog.get(dataset_name)
         if not all(map(has_labels, records)):
             raise UserError(
-                f"Data set {dataset_name!r} has records without sem_seg_file_name and "
-                "pan_seg_file_name. Each image needs a label PNG or a panoptic PNG."
+                f"Data set {dataset_name!r} has images with neither sem_seg_file_name "
+                "nor pan_seg_file_name. Each image needs a label PNG or a panoptic PNG."
             )
         self._records = {record["file_name"]: record for record in records}
         self.reset()
@@ -210,8 +210,8 @@ class SemSegEvaluator(DatasetEvaluator):
         name = self._metadata.name
         if np.count_nonzero(counts.confusion.any(axis=1)) == 1:
             logger.warning(
-                f"{name}: the ground truth shows only one class, and a mean over classes needs "
-                "two, so mIoU is NaN; see the IoU of the class"
+                f"{name}: the ground truth contains only one class, but mIoU needs at least two, "
+                "so it is NaN; see the IoU of that class"
             )
         if self._output_dir is not None:
             folder = Path(self._output_dir)

@@ -91,7 +91,7 @@ def read_panoptic_png(path: str | os.PathLike) -> np.ndarray:
         raise UserError(
             f"{printable(path)}: expected an RGB image that stores segment ids "
             f"(R + 256 G + 256^2 B), found mode {image.mode!r}. "
-            "Is it a label map or a palette image? Write it as a COCO panoptic PNG."
+            "Is it a label map or a palette image? Convert it to a COCO panoptic PNG."
         )
     return rgb2id(np.asarray(image))
 

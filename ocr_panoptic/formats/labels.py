@@ -92,8 +92,8 @@ def decoded_labels(
             return look_up(np.array(meant, np.min_scalar_type(max(meant))), places), True
     if is_lossy:
         raise UserError(
-            f"{lossy_fault(path, 'label image', 'JPEG')} A JPEG works only if there are two "
-            f"labels, and their greys or colours differ by at least {CLOSEST}."
+            f"{lossy_fault(path, 'label image', 'JPEG')} A JPEG works only with two labels "
+            f"whose grey values or colours differ by at least {CLOSEST}."
         )
     return readings[0], False
 
@@ -148,8 +148,8 @@ def _colours_fault(image: Image.Image) -> str:
     shown = ", ".join(str([*color]) for color in _colours(image)[:8])
     return (
         f"has {f'the colours {shown}' if shown else 'more than 256 colours'}, but the classes "
-        "have no colours. Give each class a color (or labels: [[R, G, B], ...]). Or is the file a "
-        "panoptic PNG, or a photo?"
+        "have no colours. Give each class a color (or labels: [[R, G, B], ...]) in the data file. "
+        "Or is this a panoptic PNG or a photo?"
     )
 
 
@@ -164,7 +164,7 @@ def _numbers(image: Image.Image) -> tuple[np.ndarray | None, str]:
         if any((colours[..., 0] != colours[..., k]).any() for k in range(1, colours.shape[2])):
             return None, ""  # colours, which need not be an error
         if (opacity != opacity[:1, :1]).any() and (opacity != colours[..., :1]).any():
-            return None, "has grey values and a varying opacity. Export only the label channel."
+            return None, "has grey values and transparency. Export only the channel with labels."
         pixels = colours[..., 0]
     if pixels.dtype == bool:
         return pixels.astype(np.uint8), ""
@@ -181,7 +181,7 @@ def write_label_png(path: str | os.PathLike, labels: np.ndarray) -> None:
     """Write labels, uint8 or uint16 [H, W], to a PNG atomically; create missing folders."""
     if labels.ndim != 2 or labels.dtype not in (np.uint8, np.uint16):
         given = f"{labels.dtype} {list(labels.shape)}"
-        raise UserError(f"{path}: expected labels uint8 or uint16 [H, W], found {given}")
+        raise UserError(f"{path}: expected uint8 or uint16 labels [H, W], found {given}")
     with replacing(Path(path)) as temporary:
         Image.fromarray(labels).save(temporary, format="PNG")
 
@@ -235,7 +235,7 @@ def check_known(areas: Mapping[int, int], label_map: Mapping[int, int]) -> None:
     if foreign:
         listed = ", ".join(f"{label_text(n)} ({areas[n]} pixels)" for n in foreign[:10])
         listed += ", ..." if len(foreign) > 10 else ""
-        hint = "Add each to a class or to ignore. Or is it the wrong file?"
+        hint = "Add each to a class or to ignore. Or is this the wrong file?"
         if len(foreign) > 20:
             hint = "If the borders are smoothed (antialiased, resized), save without smoothing."
         raise UserError(

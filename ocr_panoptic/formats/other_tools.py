@@ -9,42 +9,45 @@ from ocr_panoptic.errors import UserError
 
 from .files import printable, read_json
 
-_COCO = "Export COCO with segmentations, or convert the file to COCO, and give --from coco"
+_COCO = (
+    "Export COCO with segmentations, or convert the file to COCO, and import it with --from coco"
+)
+_LABEL_IMAGES = "Export label images, and import them with --from masks"
 
 # Keys of the content or of its first entry -> the tool, and what to do.
 _EXPORTS: tuple[tuple[set[str], str, str], ...] = (
-    ({"shapes", "imagePath"}, "LabelMe", "Give its folder to --from labelme"),
-    ({"_via_img_metadata"}, "VGG Image Annotator", "Give --from via"),
-    ({"filename", "regions"}, "VGG Image Annotator", "Give --from via"),
-    ({"data", "annotations"}, "Label Studio", "Give --from label-studio"),
+    ({"shapes", "imagePath"}, "LabelMe", "Import its folder with --from labelme"),
+    ({"_via_img_metadata"}, "VGG Image Annotator", "Import it with --from via"),
+    ({"filename", "regions"}, "VGG Image Annotator", "Import it with --from via"),
+    ({"data", "annotations"}, "Label Studio", "Import it with --from label-studio"),
     ({"annotation_id", "annotator"}, "Label Studio", 'Export "JSON", not "JSON-MIN"'),
-    ({"imgHeight", "objects"}, "Cityscapes", "Give its folder to --from cityscapes-polygons"),
-    ({"objects", "size", "tags"}, "Supervisely", "Give the project's folder to --from supervisely"),
+    ({"imgHeight", "objects"}, "Cityscapes", "Import its folder with --from cityscapes-polygons"),
+    ({"objects", "size", "tags"}, "Supervisely", "Import the project with --from supervisely"),
     ({"item", "annotations"}, "V7 (Darwin)", _COCO),
     ({"dataset", "image", "annotations"}, "V7 (Darwin)", _COCO),
-    ({"features"}, "QuPath (GeoJSON)", "Export label images, and give --from masks"),
-    ({"geometry"}, "QuPath (GeoJSON)", "Export label images, and give --from masks"),
+    ({"features"}, "QuPath (GeoJSON)", _LABEL_IMAGES),
+    ({"geometry"}, "QuPath (GeoJSON)", _LABEL_IMAGES),
     ({"data_row"}, "Labelbox", _COCO),
     ({"Labeled Data"}, "Labelbox", _COCO),
-    ({"source-ref"}, "SageMaker Ground Truth", "Give its label PNGs in a data file"),
+    ({"source-ref"}, "SageMaker Ground Truth", "Name its label PNGs in a data file"),
     ({"data_units"}, "Encord", _COCO),
     ({"externalId"}, "Kili", _COCO),
     ({"metadata", "instances"}, "SuperAnnotate", _COCO),
     ({"classId", "probability"}, "SuperAnnotate", _COCO),
     ({"label_map", "export_info"}, "Diffgram", _COCO),
-    ({"caption"}, "COCO captions", "They have no masks. Give COCO's instances to --from coco"),
+    ({"caption"}, "COCO captions", "They have no masks: import COCO's instances"),
     ({"prefix", "suffix"}, "PaliGemma", _COCO),
-    ({"dataset", "name"}, "Segments.ai", 'Export "coco-panoptic", and use it in a data file'),
+    ({"dataset", "name"}, "Segments.ai", 'Export "coco-panoptic", and name it in a data file'),
     ({"itemMetadata"}, "Dataloop", _COCO),
     ({"export_format_version"}, "Hasty", _COCO),
-    ({"items", "categories"}, "Datumaro", "Convert it to coco_instances, and give --from coco"),
-    ({"samples"}, "FiftyOne", "Export a COCODetectionDataset, and give --from coco"),
+    ({"items", "categories"}, "Datumaro", "Convert it to coco_instances, and import that"),
+    ({"samples"}, "FiftyOne", "Export a COCODetectionDataset, and import that"),
     ({"openlabel"}, "OpenLABEL", _COCO),
     ({"frames"}, "Scalabel or BDD100K", _COCO),
     ({"name", "labels"}, "Scalabel or BDD100K", _COCO),
     ({"task_id", "response"}, "Scale", _COCO),
-    ({"image", "annotations"}, "Create ML", f"It has only boxes. {_COCO}"),
-    ({"type", "task"}, "Ultralytics", "Export YOLO, and give its data.yaml to --from yolo-seg"),
+    ({"image", "annotations"}, "Create ML", f"It contains only boxes. {_COCO}"),
+    ({"type", "task"}, "Ultralytics", "Export YOLO, and import it with --from yolo-seg"),
     ({"image_id", "category_id"}, "pycocotools", 'Use it as the "annotations" of a COCO JSON'),
 )
 
@@ -71,7 +74,7 @@ def unreadable(path: Path, content: object, fault: str, given: str = "") -> User
     if isinstance(content, dict) and "caption" in _keys(content.get("annotations"))[1]:
         keys_of_first = {"caption"}
     for needed, tool, advice in _EXPORTS:
-        if needed <= keys | keys_of_first and advice != f"Give --from {given}":
+        if needed <= keys | keys_of_first and advice != f"Import it with --from {given}":
             return UserError(f"{path}: this is an export from {tool}. {advice} (docs/imports.md).")
     return UserError(fault)
 
@@ -93,8 +96,8 @@ def not_a_data_file(path: Path, content: object, fault: str) -> UserError:
     if format:
         return UserError(
             f"{printable(path)}: this file holds annotations. Import them with ocr-panoptic import "
-            f"--from {format} --name NAME --train ... (docs/imports.md), and name the file that it "
-            "writes."
+            f"--from {format} --name NAME --train ... (docs/imports.md), and give the data "
+            "file that this writes."
         )
     return unreadable(path, content, fault)
 

@@ -175,8 +175,8 @@ def load_labels(path: str | os.PathLike, kind: str, allow_jpeg: bool = False) ->
 def lossy_fault(path: str | os.PathLike, kind: str, format: str) -> str:
     """Return the error message for a label file in a lossy format."""
     return (
-        f"{printable(path)}: the {kind} is stored as {format} (regardless of its suffix), which "
-        "changes pixel values. Export a PNG."
+        f"{printable(path)}: the {kind} is in {format} format (whatever its suffix), which "
+        "changes pixel values. Export it as PNG."
     )
 
 
@@ -253,7 +253,7 @@ def _open(source: str | os.PathLike | IO[bytes], decode: bool = True) -> Image.I
     except Image.DecompressionBombError as error:
         raise UserError(
             f"has more than {2 * (Image.MAX_IMAGE_PIXELS or 0) / 1e6:.6g} megapixels. To read "
-            f"larger images, raise the environment variable {MAX_MEGAPIXELS}"
+            f"larger images, set the environment variable {MAX_MEGAPIXELS} to a higher limit"
         ) from error
     except Exception as error:  # Pillow raises various errors for broken bytes
         unknown = isinstance(error, UnidentifiedImageError)
@@ -262,8 +262,8 @@ def _open(source: str | os.PathLike | IO[bytes], decode: bool = True) -> Image.I
         if unknown and pages:
             *_, channels, bits = pages[0]
             raise UserError(
-                f"is a TIFF file with {channels} channels of {bits} bits, which cannot be read. "
-                "Save 1, 3 or 4 channels of 8 bits"
+                f"is a {channels}-channel TIFF file with {bits} bits per channel, which cannot be "
+                "read. Save 1, 3 or 4 channels of 8 bits"
             ) from error
         reason = "unknown format" if unknown else printable(error) or type(error).__name__
         raise UserError(f"is broken or truncated ({reason}). Copy or download it again") from error
@@ -325,8 +325,8 @@ def _check(image: Image.Image, channels: int) -> None:
         )
     if bands != channels:
         raise UserError(
-            f"has {bands} channels, expected {channels} (INPUT.CHANNELS, or channels in the data "
-            "file)"
+            f"has {bands} channel{'s' * (bands > 1)}, expected {channels} (INPUT.CHANNELS, or "
+            "channels in the data file)"
         )
 
 

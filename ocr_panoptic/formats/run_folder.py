@@ -35,7 +35,7 @@ def set_former_aside(output_dir: str | os.PathLike) -> None:
     for path, copy in zip(files, copies, strict=True):
         shutil.copyfile(path, copy)
         os.truncate(path, 0)  # Detectron2's writer has opened the log, so it cannot be renamed
-        logger.warning("%s is from an earlier run; its content is now in %s", path, copy.name)
+        logger.warning("%s is from an earlier run; moved its content to %s", path, copy.name)
 
 
 def write_config(output_dir: str | os.PathLike, text: str) -> None:

@@ -17,7 +17,7 @@ def build_model(cfg: CfgNode) -> nn.Module:
     heads = [head for head in ("ROI_HEADS", "SEM_SEG_HEAD") if cfg.MODEL[head].NUM_CLASSES == 0]
     if missing := " and ".join(f"MODEL.{head}.NUM_CLASSES" for head in heads):
         raise UserError(
-            "The config leaves the number of classes to a data set, but no data set is read here. "
+            "The config takes the number of classes from a data set, but build_model() reads none. "
             f"Set {missing}, or call complete_config(cfg) first. ROI_HEADS counts thing classes, "
             "SEM_SEG_HEAD all semantic classes."
         )

@@ -115,7 +115,7 @@ class SemSegCriterion(nn.Module):
         super().__init__()
         if len(class_weights) not in (0, num_classes):
             raise UserError(
-                f"MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS has {len(class_weights)} weights, but there "
+                f"MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS has length {len(class_weights)}, but there "
                 f"are {num_classes} classes; give a weight for each class, or [] for equal weights"
             )
         self.ignore_value = ignore_value

@@ -31,7 +31,7 @@ def rules_of_config(cfg: CfgNode) -> MergeRules:
         values = combine[name] or [value] * classes
         if len(values) != classes:
             raise UserError(
-                f"MODEL.PANOPTIC_FPN.COMBINE.{name} has {len(values)} values; expected a value "
+                f"MODEL.PANOPTIC_FPN.COMBINE.{name} has length {len(values)}; expected a value "
                 f"for each of the {classes} {what}, or []"
             )
         return tuple(map(float, values))

@@ -37,7 +37,8 @@ class PanopticSegmentor(PanopticFPN):
             for section in ("FPN", "RPN", "ROI_HEADS"):
                 if error.args[0] in (names := cfg.MODEL[section].IN_FEATURES):
                     raise UserError(
-                        f"MODEL.{section}.IN_FEATURES is {names}, but the backbone has no {error}"
+                        f"MODEL.{section}.IN_FEATURES is {names}, but the backbone has no feature "
+                        f"{error}"
                     ) from error
             raise
         # Detectron2's semantic head leaves out unknown names.

@@ -76,8 +76,8 @@ class RefinedHead(nn.Module):
         super().__init__()
         if regions is not None and (context.needs_truth or not context.uses_regions):
             raise UserError(
-                "MODEL.OCR.REGION_SUPERVISION is False, but the context scheme "
-                f"{type(context).__name__} does not use predicted regions. Set it to True, or set "
+                "MODEL.OCR.REGION_SUPERVISION False needs a context scheme with predicted regions, "
+                f"but {type(context).__name__} does not use any. Set it to True, or set "
                 "MODEL.CONTEXT.NAME to OCR or one of its variants."
             )
         if coarse_start != "pytorch":
@@ -233,4 +233,6 @@ def join_features(features: dict[str, Tensor], names: list[str], align_corners: 
 def check_features(key: str, names: Sequence[str], available: Iterable[str]) -> None:
     """Raise UserError if a config key lists no feature, or a feature that the backbone lacks."""
     if not names or not {*names} <= {*available}:
-        raise UserError(f"{key} is {list(names)}, but the backbone has {', '.join(available)}")
+        raise UserError(
+            f"{key} is {list(names)}; expected features of the backbone: {', '.join(available)}"
+        )

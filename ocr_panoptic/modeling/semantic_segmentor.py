@@ -72,8 +72,8 @@ class OCRSemanticSegmentor(PaddedSegmentor):
         self.hierarchy = hierarchy
         if self.sem_seg_head.context.needs_truth and (hierarchy or not self.sees_images_once):
             raise UserError(
-                "The context scheme (MODEL.CONTEXT.NAME) uses the ground truth, which has the "
-                "image's original scale only. Set TEST.SCALES [1.0], TEST.FLIP False, "
+                "The context scheme (MODEL.CONTEXT.NAME) uses the ground truth, which exists "
+                "only at the image's original scale. Set TEST.SCALES [1.0], TEST.FLIP False, "
                 "TEST.SLIDING_WINDOW.SIZE [] and MODEL.HMSA.ENABLED False."
             )
 

@@ -293,9 +293,9 @@ def _create_features(
         if "drop_path_rate" in str(e):
             raise UserError(_drop_path_fault(name, drop_path)) from e
         raise UserError(
-            f"MODEL.TIMM.NAME {name} does not support OUTPUT_STRIDE "
-            f"{options.get('output_stride', 32)} (timm: {e!r}). ResNets and EfficientNets support "
-            "32, 16 and 8, other networks only 32."
+            f"timm cannot create {name} (MODEL.TIMM.NAME) with MODEL.TIMM.OUTPUT_STRIDE "
+            f"{options.get('output_stride', 32)}: {e!r}. ResNets and EfficientNets support 32, 16 "
+            "and 8, other networks only 32."
         ) from e
     info = list(network.feature_info)
     shapes = {f["module"]: ShapeSpec(channels=f["num_chs"], stride=f["reduction"]) for f in info}

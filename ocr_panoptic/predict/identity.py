@@ -133,9 +133,7 @@ def register_classes(start: Start) -> str:
 
 
 def _no_records(name: str) -> list[dict]:
-    raise UserError(
-        f"No data set is named. The {name} are known, but images are needed: give --data FILE."
-    )
+    raise UserError(f"The {name} are known, but not the images: give a data set with --data FILE.")
 
 
 def _plain(value: Any) -> Any:

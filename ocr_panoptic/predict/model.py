@@ -301,4 +301,4 @@ def _raise_faults_last(results: Iterable[Result | Exception]) -> Iterator[Result
         raise faults[0]
     if faults:
         listed = "\n  ".join(map(printable, faults))
-        raise UserError(f"{len(faults)} of {done + len(faults)} images have no result:\n  {listed}")
+        raise UserError(f"No result for {len(faults)} of {done + len(faults)} images:\n  {listed}")

@@ -54,7 +54,7 @@ def find_onnx_model(file: str, keys: Mapping[str, Any]) -> tuple[CfgNode, Start]
     ]
     if fixed:
         raise UserError(
-            f"{', '.join(fixed)} cannot be changed: {file} contains a network as it was exported. "
+            f"{', '.join(fixed)} cannot be changed: the network in {file} has fixed settings. "
             "Export the model again with these keys, or use the run's folder."
         )
     settings = values_by_key(yaml.safe_load(training["settings"]))

@@ -19,12 +19,14 @@ def _complete_panoptic_classes(cfg: CfgNode, dataset: str) -> None:
     if not is_panoptic or (dataset in cfg.DATASETS.TRAIN and not has_panoptic_truth(dataset)):
         raise UserError(
             f"Panoptic-FPN cannot be trained on {dataset}: it needs panoptic PNGs and their JSON, "
-            'which a data file names under "panoptic" (datasets/README.md), or records with '
-            "objects (annotations) and semantic PNGs. For COCO, use "
+            'which a data file names under "panoptic" (datasets/README.md), or a data set '
+            "registered in Python, with objects (annotations) and semantic PNGs. For COCO, use "
             f"coco_2017_{{train,val}}_panoptic_separated.{data_file_advice(dataset, metadata)}"
         )
     things, semantic = class_counts(dataset)
-    complete_count(cfg, "ROI_HEADS", things, f"{dataset} has {things} thing classes")
+    complete_count(
+        cfg, "ROI_HEADS", things, f"the number of thing classes in {dataset} is {things}"
+    )
     text = f"{dataset} needs {semantic} (stuff classes + 1)"
     complete_count(cfg, "SEM_SEG_HEAD", semantic, text)
 

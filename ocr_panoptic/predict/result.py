@@ -91,7 +91,7 @@ def classes_of(metadata: Metadata, kind: str) -> Classes:
         )
     if labels.max() > np.iinfo(np.uint16).max:
         raise UserError(
-            f"--labels {kind} needs category ids of 16 bits, but {metadata.name} has the id "
+            f"--labels {kind} needs category ids of at most 65535, but {metadata.name} has "
             f"{labels.max()}. Use --labels train."
         )
     labels = labels.astype(np.uint8 if labels.max() < 256 else np.uint16)

@@ -190,7 +190,7 @@ def find_images(entries: Sequence[str]) -> list[Input]:
         path = Path(os.path.abspath(entry))
         files = sorted(_images_below(path)) if path.is_dir() else [path]
         if not files:
-            raise FileNotFoundError(f"--input {entry}: no image in this folder")
+            raise FileNotFoundError(f"--input {entry}: no images in this folder")
         if not files[0].is_file():
             raise FileNotFoundError(f"--input {entry}: no such file or folder")
         found.update(dict.fromkeys(files))
@@ -228,7 +228,7 @@ class Results:
 
     def __init__(self, folder: Path, model: Model, overlays: bool):
         if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-            raise ValueError(f"--output {folder} already exists. Name a new or an empty folder")
+            raise ValueError(f"--output {folder} is not a new or empty folder. Name another folder")
         self._folder, self._model, self._overlays = folder, model, overlays
         self._images: list[dict[str, Any]] = []
         self._annotations: list[dict[str, Any]] = []
@@ -338,7 +338,7 @@ def run(arguments: argparse.Namespace) -> int:
     for message in failed:
         print(f"error: {message}", file=sys.stderr)
     done = len(images) - len(failed)
-    print(f"{done} of {len(images)} images predicted in {arguments.output}")
+    print(f"Predictions for {done} of {len(images)} images are in {arguments.output}")
     return 1 if failed else 0
 
 

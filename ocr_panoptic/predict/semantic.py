@@ -18,11 +18,11 @@ def _complete_semantic_classes(cfg: CfgNode, dataset: str) -> None:
     metadata = registered_metadata(dataset)
     kind = metadata.get("evaluator_type")
     if kind in (PANOPTIC, INSTANCES):
+        task = "a panoptic" if kind == PANOPTIC else "an instance segmentation"
         raise UserError(
-            f"{dataset} is {'a panoptic data set' if kind == PANOPTIC else 'a data set of objects'}"
-            ", but a semantic model predicts no things. Use a Panoptic-FPN config, or name label "
-            'PNGs under "semantic" in a data file (datasets/README.md).'
-            f"{data_file_advice(dataset, metadata, ['semantic'])}"
+            f"{dataset} is {task} data set, but a semantic model predicts no things. Use a "
+            'Panoptic-FPN config, or name label PNGs under "semantic" in a data file '
+            f"(datasets/README.md).{data_file_advice(dataset, metadata, ['semantic'])}"
         )
     count = semantic_class_count(dataset)
     complete_count(cfg, "SEM_SEG_HEAD", count, f"{dataset} has {count} classes")

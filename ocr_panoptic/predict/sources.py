@@ -53,13 +53,13 @@ def find_inputs(entry: str | os.PathLike, output: str | os.PathLike | None = Non
         output: folder of results, which is not searched for images.
     """
     if not os.fspath(entry):  # Path("") would be the current folder
-        raise UserError("The input is empty; expected a folder, a list, an image or a video.")
+        raise UserError("The input is empty; expected a folder, a file list, an image or a video.")
     path = Path(os.path.abspath(Path(entry).expanduser()))
     if path.is_dir():
         files, others = images_below(path, output)
         return Inputs(path, _items(path, files), others)
     if not path.is_file():
-        raise MissingFileError(f"{entry}: no such folder, list, image or video")
+        raise MissingFileError(f"{entry}: no such file or folder")
     suffix = path.suffix.lower()
     if suffix in image_suffixes():
         return Inputs(path, _items(path.parent, [path]))
@@ -77,7 +77,9 @@ def find_inputs(entry: str | os.PathLike, output: str | os.PathLike | None = Non
         raise UserError(f"{path} is not a text file with a path on each line") from error
     files = [Path(os.path.abspath(path.parent / Path(line).expanduser())) for line in lines if line]
     if not files:
-        raise MissingFileError(f"{path}: the list is empty. Write an image's path on each line")
+        raise MissingFileError(
+            f"{path}: the list is empty. Write the path of an image on each line"
+        )
     folder = Path(os.path.commonpath([file.parent for file in files]))
     return Inputs(path, _items(folder, list(dict.fromkeys(files))))
 
@@ -159,7 +161,7 @@ def images_below(
     results = os.path.realpath(Path(output).expanduser()) if output else None
     if os.path.realpath(folder) == results:
         raise UserError(
-            f"--output {output} is the folder of the images, and would mix them with the results. "
+            f"--output {output} is the folder of the images, so results would mix with them. "
             f"Name another folder, such as {printable(folder / 'results')}."
         )
     images, others = [], {}
@@ -181,7 +183,7 @@ def summary(left_out: Mapping[Path, str]) -> str:
     """Return a sentence that says how many files are left out, and why."""
     counts = sorted(Counter(left_out.values()).items(), key=lambda count: (-count[1], count[0]))
     reasons = [f"{times} x {why}" for why, times in counts]
-    return f"{len(left_out)} files are left out: {printable(', '.join(reasons))}."
+    return f"{len(left_out)} file(s) left out: {printable(', '.join(reasons))}."
 
 
 def _files_below(folder: Path, results: str | None) -> Iterator[Path]:

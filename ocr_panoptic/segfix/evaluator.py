@@ -41,7 +41,7 @@ class OffsetEvaluator(DatasetEvaluator):
         for input_, output in zip(inputs, outputs, strict=True):
             if "sem_seg" not in input_:
                 raise UserError(
-                    f"{input_['file_name']}: the record has no labels, so the offsets cannot be "
+                    f"{input_['file_name']}: the image has no labels, so the offsets cannot be "
                     "evaluated. Use a split with labels."
                 )
             near, direction = split_offset_labels(input_["sem_seg"].cpu().numpy())

@@ -97,7 +97,7 @@ MISTAKES = [  # words of a command, part of the message
     ("check", "nothing to check"),
     ("check nope.yaml", "nope.yaml: data file not found"),
     ("evaluate --weights nope.pth", "The weights nope.pth do not exist"),
-    ("predict --weights {own} --input nope --output o", "nope: no such folder, list"),
+    ("predict --weights {own} --input nope --output o", "nope: no such file or folder"),
     ("predict --input . --output o", "Name a trained model"),
     (f"predict --config-file {{own}} --input {PHOTO} --output {PHOTO}", "is a file. Name a folder"),
     ("train --config-file /dev/null", "The config /dev/null is not a file"),

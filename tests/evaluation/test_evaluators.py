@@ -158,7 +158,7 @@ def test_refusals_name_the_image(kind, given, message, tmp_path):
 def test_records_without_labels():
     DatasetCatalog.register("unlabelled", lambda: [{"file_name": "a.jpg"}])
     MetadataCatalog.get("unlabelled").set(stuff_classes=["a", "b"], ignore_label=255)
-    with pytest.raises(ValueError, match="'unlabelled' has records without sem_seg_file"):
+    with pytest.raises(ValueError, match="'unlabelled' has images with neither sem_seg_file"):
         SemSegEvaluator("unlabelled")
 
 

@@ -38,5 +38,5 @@ def test_counts_over_several_images():
 
 
 def test_an_image_without_labels_is_named():
-    with pytest.raises(ValueError, match="b.png: the record has no labels"):
+    with pytest.raises(ValueError, match="b.png: the image has no labels"):
         OffsetEvaluator("town_val").process([{"file_name": "b.png"}], [{}])

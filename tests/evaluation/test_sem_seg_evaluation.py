@@ -105,7 +105,7 @@ def test_one_class_has_no_mean(tmp_path, caplog):
     assert scores["IoU-road"] == scores["pACC"] == scores["fwIoU"] == 100
     for name in ("mIoU", "mIoU_truth_or_predicted", "mACC", "mBoundaryIoU", "mIoU_low"):
         assert np.isnan(scores[name]), name
-    assert "one: the ground truth shows only one class" in caplog.text
+    assert "one: the ground truth contains only one class" in caplog.text
 
 
 def test_categories_by_hand():

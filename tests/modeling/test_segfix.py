@@ -127,7 +127,7 @@ def test_windows_average_probabilities_and_logits():
 
 
 def test_refused_heads():
-    with pytest.raises(ValueError, match=r"IN_FEATURES is .*'layer9'\], but the backbone has"):
+    with pytest.raises(ValueError, match=r"IN_FEATURES is .*'layer9'\]; expected features of"):
         build_model(make_segfix_cfg("MODEL.SEM_SEG_HEAD.IN_FEATURES", ["layer9"]))
     with pytest.raises(ValueError, match="ContextSemSegHead; SegFix needs SegFixHead"):
         build_model(make_segfix_cfg("MODEL.SEM_SEG_HEAD.NAME", "ContextSemSegHead"))

@@ -68,7 +68,7 @@ def test_training_without_truth_is_refused(several_scales):
         (
             "MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS",
             "[1.0, 2.0]",
-            "has 2 weights, but there are 5 classes",
+            "has length 2, but there are 5 classes",
         ),
         ("MODEL.SEM_SEG_HEAD.COARSE_KERNEL", "2", "COARSE_KERNEL is 2; .*odd"),
         ("MODEL.SEM_SEG_HEAD.NAME", "SemSegFPNHead", "NAME is SemSegFPNHead; .* needs ContextSem"),

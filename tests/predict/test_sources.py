@@ -71,7 +71,7 @@ def test_every_file_is_an_image_or_left_out(folder):
     }
     for path in images:
         path.unlink()
-    with pytest.raises(FileNotFoundError, match="no images. 4 files are left out: 2 x not a file"):
+    with pytest.raises(FileNotFoundError, match=r"no images. 4 file\(s\) left out: 2 x not a file"):
         images_below(folder / "empty")
 
 

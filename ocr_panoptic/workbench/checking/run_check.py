@@ -124,9 +124,9 @@ def check_solver(cfg: CfgNode, processes: int) -> CfgNode:
     batch, steps = cfg.SOLVER.IMS_PER_BATCH, cfg.SOLVER.ACCUMULATION_STEPS
     if steps < 1 or batch < 1 or batch % (processes * steps):
         raise UserError(
-            f"SOLVER.IMS_PER_BATCH is {batch}; expected a positive multiple of {processes} "
-            f"process(es) times SOLVER.ACCUMULATION_STEPS {steps}, because each part of a batch "
-            "needs the same number of images."
+            f"SOLVER.IMS_PER_BATCH is {batch}; expected a positive multiple of {processes} x "
+            f"{steps} (processes x SOLVER.ACCUMULATION_STEPS), so that each part of a batch has "
+            "the same number of images."
         )
     if cfg.TEST.BEST_CHECKPOINT:
         _check_best_metric(cfg)

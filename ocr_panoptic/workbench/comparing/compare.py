@@ -101,7 +101,7 @@ def comparison_report(study: Study, records: Records) -> str:
         classes.append({"gain of ours, by class": c, **gains})
     note = (
         "Differences are paired by seed, with their 95 % confidence interval (Student's t) in "
-        "brackets, and bold if it excludes 0. One in 20 of these intervals misses the true value."
+        "brackets; those in bold exclude 0. About one in 20 intervals misses the true value."
     )
     return "\n\n".join([markdown(heads), *([markdown(classes)] if over else []), note]) + "\n"
 

@@ -89,7 +89,7 @@ def export_model(
         rows, kept = write_int8(file, output, images, trained, annotated, _prediction_of_file)
     headers = ["", "float32", "int8"]
     table = tabulate(rows, headers=headers, tablefmt="github", floatfmt=".3f")
-    return f"{table}\nLayers in float32, because of their errors: {', '.join(kept) or 'none'}"
+    return f"{table}\nLayers kept in float32 for accuracy: {', '.join(kept) or 'none'}"
 
 
 def _prediction(model: Model) -> Predict:
@@ -109,10 +109,7 @@ def _photos(folder: str) -> list[np.ndarray]:
 
 def _training_images(cfg: CfgNode, start: Start, files: Sequence[DataFile]) -> list[np.ndarray]:
     names = cfg.DATASETS.TRAIN
-    fix = (
-        "int8 needs some images of the training: name a data file, or a folder of photos, with "
-        "--data"
-    )
+    fix = "int8 needs some training images: give a data file or a folder of photos with --data"
     if not names:
         raise UserError(f"DATASETS.TRAIN is empty. {fix}.")
     register_data_sets([*files] or cfg.DATASETS.FILES, names, start.classes, same_classes=True)

@@ -40,8 +40,8 @@ def check_instances(model: PanopticFPN) -> None:
             )
     if not isinstance(getattr(heads, "mask_head", None), BaseMaskRCNNHead):
         raise UserError(
-            "MODEL.MASK_ON is False, or MODEL.ROI_MASK_HEAD.NAME is not a head of Mask R-CNN; only "
-            "panoptic models with masks of Mask R-CNN can be exported"
+            "MODEL.MASK_ON is False, or MODEL.ROI_MASK_HEAD.NAME is not a Mask R-CNN head; only "
+            "panoptic models with such a mask head can be exported"
         )
 
 

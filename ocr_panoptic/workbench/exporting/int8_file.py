@@ -104,7 +104,7 @@ def write_int8(
         with replacing(output) as place:
             shutil.copyfile(temporary, place)
         sizes = [path.stat().st_size / 2**20 for path in (file, temporary)]
-    return [*rows, ["CPU seconds an image, 1 thread", *times], ["MiB", *sizes]], kept
+    return [*rows, ["CPU seconds per image, 1 thread", *times], ["MiB", *sizes]], kept
 
 
 class _Scores:
@@ -143,14 +143,14 @@ class _Agreement:
         for image, expected in zip(self._images, self._expected, strict=True):
             found = _plain(predict(image))
             share = float((found["labels"] == expected["labels"]).mean())
-            shares.setdefault("labels equal", []).append(share)
+            shares.setdefault("equal labels", []).append(share)
             if "ids" in found:
                 segments = [(x["ids"], x["segments"]) for x in (found, expected)]
-                shares.setdefault("segments equal", []).append(match_segments(*segments)[0])
+                shares.setdefault("equal segments", []).append(match_segments(*segments)[0])
         means = {key: statistics.fmean(values) for key, values in shares.items()}
         rows = [[f"{key}, {len(self._images)} images", 1.0, mean] for key, mean in means.items()]
         faults = [
-            f"{key} in {100 * mean:.1f} % of the pixels (at least {100 * LEAST_SHARE:g} %)"
+            f"{key} in {100 * mean:.1f} % of the pixels (expected at least {100 * LEAST_SHARE:g} %)"
             for key, mean in means.items()
             if mean < LEAST_SHARE
         ]
@@ -208,10 +208,10 @@ def check_speed(output: Path, float32: float, int8: float) -> None:
     """Refuse a file in 8 bits that takes at least the seconds of the file in float32."""
     if int8 < float32:
         return
-    has = "has" if cpu_has(*FAST) else "has no"
+    has = "has" if cpu_has(*FAST) else "lacks"
     raise UserError(
         f"{output} was not written: on this processor ({machine_name('cpu')}), int8 takes "
-        f"{int8:.2f} s an image and float32 {float32:.2f} s. int8 needs instructions for products "
-        f"of 8-bit numbers (VNNI on x86, dotprod on ARM), and this processor {has} such "
-        "instructions. Use --precision float32, or export on the processor that will run the file."
+        f"{int8:.2f} s per image and float32 {float32:.2f} s. int8 needs instructions for products "
+        f"of 8-bit numbers (VNNI on x86, dotprod on ARM), which this processor {has}. Use "
+        "--precision float32, or export on the processor that will run the file."
     )

@@ -123,8 +123,7 @@ def fit_merge(
     count = len(kept.images)
     if not 2 <= folds <= count:
         raise UserError(
-            f"--folds is {folds}, but there are {count} images; expected at least 2 folds, each "
-            "with at least one image"
+            f"--folds is {folds}; expected at least 2, and at most the number of images ({count})"
         )
     search = _Search(kept, present)
     fold = np.arange(count) * folds // count

@@ -58,8 +58,8 @@ def read_coco(source: Path, images: Path | None, polygons: str | None = None) ->
     if tools and polygons is None:
         logger.warning(
             f"{source}: exported by {tools[0]}, whose polygons may pass through pixel centres. "
-            "They are now drawn along pixel edges, which makes small objects smaller. Give "
-            "--polygons centres, or --polygons edges to keep the edges."
+            "They are drawn along pixel edges here, which makes small objects smaller. Give "
+            "--polygons centres if they pass through centres, else --polygons edges."
         )
 
     def find(entry: tuple[dict, list]) -> AnnotatedImage:  # an image in the JSON, its annotations
@@ -108,8 +108,8 @@ def _load(source: Path) -> tuple[dict, dict[str, str], dict[str, list[dict]]]:
     strangers = sum(len(by_image[number]) for number in by_image.keys() - {*ids["images"]})
     if strangers:
         logger.warning(
-            f"{source}: left out {strangers} of {len(annotations)} annotations whose image_id is "
-            'not in "images".'
+            f"{source}: left out {strangers} of {len(annotations)} annotations, because their "
+            'image_id is not in "images".'
         )
     names = {_id(category["id"]): category["name"] for category in content["categories"]}
     # Roboflow adds a category without annotations that has the name of another category.

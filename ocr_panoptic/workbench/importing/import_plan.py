@@ -79,13 +79,13 @@ def check_plan(sources: Mapping[str, AnnotationSource], plan: ImportPlan) -> Non
     if plan.split is not None and "val" in sources:
         raise UserError("Give --split or --val, not both.")
     if plan.split is not None and not 0 < plan.split < 1:
-        raise UserError(f"--split is {plan.split}; expected the training share, between 0 and 1.")
+        raise UserError(f"--split is {plan.split}; expected a training share between 0 and 1.")
     if plan.polygons is not None and not ANNOTATION_FORMATS[plan.format].has_polygons:
         raise UserError(f"--polygons does not apply to {plan.format}. Remove it.")
     if {source.labels is not None for source in sources.values()} != {plan.label_space is not None}:
         raise UserError(
-            "Label PNGs need their folder after the images, in each of --train and --val, and "
-            "their class file in --label-classes. Give all of these, or none."
+            "For label PNGs, give their folder after the folder of images in --train and in any "
+            "--val, and their class file in --label-classes. Give all of these, or none."
         )
     for source in sources.values():
         if source.labels is not None and not source.labels.is_dir():
@@ -188,9 +188,9 @@ def _name_faults(
         for image in images:
             other = owners.setdefault(os.path.realpath(image.file), split)
             if other != split:
-                yield f"{image.file}: the image is in {other} and {split}; expected only one."
+                yield f"{image.file}: the image is in {other} and {split}. Remove it from one."
         if not images:
-            yield f"{place}: no image has annotations. Is it the right file or folder?"
+            yield f"{place}: no image has annotations. Is this the right file or folder?"
         for name, times in repeated(image.name for image in images):
             yield f"{place}: {times} images are named {name}. Rename all but one."
 

@@ -44,15 +44,15 @@ IMPORT_RECORD, RECORD_FORMAT = "import.json", "ocr_panoptic.import"
 
 # Key of Counts -> its meaning in log messages.
 LOSSES = {
-    "crowds": "things are crowds, which are not used for training",
-    "cut": "segments are partly covered by others",
-    "hidden": "segments are completely covered by others and left out",
-    "empty": "segments have no pixels and are left out",
-    "boxes": "segments are boxes, drawn as filled rectangles; few objects fill their box",
-    "traced": "segments are polygons through pixel centres, as OpenCV's findContours traces them; "
-    "drawn along pixel edges, they lose half a pixel on each side. Give --polygons centres, or "
-    "--polygons edges to keep the edges",
-    "left out": "shapes have no area and are left out",
+    "crowds": "crowd(s), which are not used for training",
+    "cut": "segment(s) partly covered by others",
+    "hidden": "segment(s) left out, completely covered by others",
+    "empty": "segment(s) left out, without pixels",
+    "boxes": "box(es), drawn as filled rectangles; few objects fill their box",
+    "traced": "polygon(s) through pixel centres, as OpenCV's findContours traces them; drawn along "
+    "pixel edges, they lose half a pixel on each side. Give --polygons centres to draw them along "
+    "the centres, or --polygons edges if the edges are right",
+    "left out": "shape(s) left out, without area",
 }
 
 
@@ -114,7 +114,7 @@ def import_annotations(
         os.replace(new, raw)
     log_kinds(kinds, class_counts, plan)
     for split, number in missing.items():
-        logger.warning(f"{split}: left out {number} missing images.")
+        logger.warning(f"{split}: {number} missing image(s) left out.")
     for split, listed in images.items():
         log_losses(split, len(listed), counts[split], plan)
     if plan.semantic:
@@ -192,7 +192,7 @@ def log_kinds(kinds: Kinds, class_counts: Mapping[str, ClassCount], plan: Import
         logger.info(f"{kind}: {', '.join(names) or 'none'}")
     folded = Counter(name.casefold() for name in class_counts)
     if alike := [name for name in class_counts if folded[name.casefold()] > 1]:
-        logger.warning(f"Some class names differ only in upper and lower case: {first_few(alike)}.")
+        logger.warning(f"Some class names differ only in case: {first_few(alike)}.")
     absent = [name for name in kinds.classes if name not in class_counts and name != plan.rest]
     if absent:
         logger.warning(f"These classes have no annotations: {first_few(absent)}.")

@@ -78,7 +78,11 @@ def read_kinds(path: Path) -> Kinds:
         color = colors.get(name, [0, 0, 0])
         faults += [f"class {name!r}: {fault}" for fault in faults_of_class(name, color)]
     faults += [f"class {n!r} is listed {times} times." for n, times in repeated(map(str, names))]
-    faults += [f"colors: class {name!r} is not listed." for name in colors if name not in names]
+    faults += [
+        f"colors: class {name!r} is not in things, stuff or ignore."
+        for name in colors
+        if name not in names
+    ]
     raise_if_any([f"{path}: {fault}" for fault in faults])
     things, stuff, ignore = map(tuple, lists)
     return Kinds(things, stuff, ignore, {name: tuple(color) for name, color in colors.items()})
@@ -141,7 +145,7 @@ def check_crowds(counts: Mapping[str, ClassCount]) -> None:
         raise UserError(
             f"{sum(crowds.values())} of {sum(count.objects for count in counts.values())} objects "
             f"are marked as crowds (iscrowd 1): {first_few([*crowds])}. CVAT and Datumaro mark "
-            "every mask, V7 and supervision mark objects with holes or several parts. Give "
+            "every mask, V7 and Roboflow's supervision objects with holes or several parts. Give "
             "--crowds objects if each is a single object, or --crowds groups if each is a group "
             "of objects without individual masks."
         )

@@ -73,13 +73,13 @@ def read_label_studio(
             chosen.append((f"{source}: task {task.get('id')}", (task, max(annotations, key=_rank))))
     if len(chosen) < len(tasks):
         logger.warning(
-            f"{source}: left out {len(tasks) - len(chosen)} of {len(tasks)} tasks, which have no "
-            "annotations or only cancelled annotations"
+            f"{source}: left out {len(tasks) - len(chosen)} of {len(tasks)} tasks, because they "
+            "have no annotations, or only cancelled ones"
         )
     if several:
         logger.warning(
-            f"{source}: {several} tasks have several annotations; the annotation marked as ground "
-            "truth is used or, without a mark, the latest"
+            f"{source}: {several} task(s) with several annotations; of each, the annotation marked "
+            "as ground truth is used, else the latest"
         )
     return Annotations(chosen, partial(_find_image, folder), partial(_read_task, polygons=polygons))
 

@@ -57,7 +57,7 @@ def read_masks(source: Path, images: Path | None = None) -> Annotations:
         masks = [mask for mask in masks if not _CELLPOSE.search(mask.name)]
         some = first_few(surplus)
         logger.warning(
-            f"{source}: left out {len(surplus)} files of Cellpose that are not masks: {some}"
+            f"{source}: left out {len(surplus)} Cellpose file(s) that are not masks: {some}"
         )
     by_stem = defaultdict(list)
     for photo in photos:
@@ -75,7 +75,9 @@ def read_masks(source: Path, images: Path | None = None) -> Annotations:
         owners = [photo for photo, number in shared.items() if number == max(shared.values())]
         if len(owners) > 1:
             some = first_few([str(photo.relative_to(folder)) for photo in owners])
-            faults.append(f"{mask}: several images match: {some}. Use the same subfolders.")
+            faults.append(
+                f"{mask}: several images match: {some}. Use the same subfolders for both."
+            )
         else:
             owned[owners[0]].append((mask, _label(path, stem)))
     raise_if_any(faults)
@@ -86,7 +88,7 @@ def read_masks(source: Path, images: Path | None = None) -> Annotations:
             "name. If masks and images have the same names, give two folders: MASKS IMAGES."
         )
     without = [str(photo.relative_to(folder)) for photo in photos if photo not in owned]
-    for what, names in (("masks without an image", lost), ("images without a mask", without)):
+    for what, names in (("mask(s) without an image", lost), ("image(s) without a mask", without)):
         if names:
             logger.warning(f"{source}: left out {len(names)} {what}: {first_few(names)}")
     labels = {label for listed in owned.values() for _, label in listed}
@@ -164,9 +166,9 @@ def _numbers_or_mask(path: Path) -> np.ndarray:
     if not is_lossy:
         if colours := colours_of(image):
             raise UserError(
-                f"has the colours {first_few([str([*colour]) for colour in colours])}. If they "
-                "are classes, no import is needed: list the color of each class in a data file. "
-                "If they are objects, export their numbers, or a mask for each."
+                f"has the colours {first_few([str([*colour]) for colour in colours])}. If each is "
+                "a class, no import is needed: list the color of each class in a data file. If "
+                "each is an object, export object numbers instead, or one mask per object."
             )
         entries = palette_entries(image)
         first = [colour for colour, index in entries.items() if index == 0]

@@ -63,8 +63,8 @@ def corners_of(numbers: Sequence[float]) -> np.ndarray:
     """Convert a list x, y, x, y, ... to points [N, 2]; raise UserError for an odd length."""
     if len(numbers) % 2:
         raise UserError(
-            f"found {len(numbers)} coordinates, expected x and y of each corner, without "
-            "confidence or key points"
+            f"expected x and y of each corner, without confidence or key points, found an odd "
+            f"number of values, {len(numbers)}"
         )
     return np.reshape(numbers, (-1, 2))
 

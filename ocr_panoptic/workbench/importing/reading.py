@@ -71,13 +71,13 @@ class Annotations:
             faults += missing
             if found:
                 number = f"{len(missing)} of {len(self.entries)} images"
-                faults.append(f"{number} are missing. To leave them out, give --missing skip.")
+                faults.append(f"{number} not found. To leave them out, give --missing skip.")
         raise_if_any(faults)
         if moved := [image for _, (image, _) in found if image.written is not None]:
             shown = [f"{image.name} instead of {image.written}" for image in moved[:3]]
             logger.warning(
-                f"{len(moved)} of {len(found)} images were found at other paths than the "
-                f"annotations give: {first_few(shown)}. Check that they are the right images."
+                f"{len(moved)} of {len(found)} images found at paths other than those in the "
+                f"annotations: {first_few(shown)}. Check that they are the right images."
             )
         return found
 

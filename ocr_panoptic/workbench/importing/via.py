@@ -79,7 +79,7 @@ def _segment(region: dict, image: AnnotatedImage, key: str | None, polygons: str
     if isinstance(value, Mapping):  # the attribute has check boxes
         value = next((name for name, is_set in value.items() if is_set), None)
     if not value:
-        raise UserError(f"the class attribute {key} is not set")
+        raise UserError(f"the class attribute {key!r} is not set")
     traced = False
     shape, size = region["shape_attributes"], (image.height, image.width)
     match kind := shape["name"]:

@@ -58,7 +58,7 @@ def read_voc(source: Path, images: Path | None = None) -> Annotations:
         folder, classes = source, source / _CLASSES
         if not classes.is_dir():
             raise MissingFileError(
-                f"{classes}: folder not found. Give the folder that contains it."
+                f"{classes}: folder not found. Give the folder that contains {_CLASSES}."
             )
         files = files_below(classes, (".png",))
         names = [file.relative_to(classes).with_suffix("").as_posix() for file in files]

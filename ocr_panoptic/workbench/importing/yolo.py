@@ -106,8 +106,8 @@ def _places(content: dict, source: Path) -> dict[str, list[Path]]:
                 place = next((p for p in tried if p.is_dir() or _is_list(p)), None)
                 if place is None and split != "test":
                     raise UserError(
-                        f"{source}: {key}: {printable(entry)} is neither a folder nor a list "
-                        f"({LIST}). {fix}"
+                        f"{source}: {key}: {printable(entry)} is neither a folder nor a list of "
+                        f"images ({LIST}). {fix}"
                     )
                 if place and not place.resolve().is_relative_to(source.parent.resolve()):
                     raise UserError(
@@ -147,13 +147,13 @@ def _images_of(place: Path) -> list[Path]:
     without = sum(not _labels_path(file).exists() for file in files)
     if without == len(files):
         raise UserError(
-            f"{place}: found {without} images, but no text files for them in "
-            f"{_labels_path(files[0]).parent}. After data.yaml, give image folders that have text "
-            "files."
+            f"{place}: found {without} image(s), but no label files (.txt) for them in "
+            f"{_labels_path(files[0]).parent}. After data.yaml, give a folder of images that have "
+            "label files."
         )
     if without:
         logger.info(
-            f"{place}: {without} of {len(files)} images have no text file, so they have no objects."
+            f"{place}: no label file (.txt), so no objects, for {without} of {len(files)} images."
         )
     return files
 
@@ -173,7 +173,7 @@ def _warn_of_lost_labels(place: Path, files: Sequence[Path]) -> None:
     lost = [file for file in found if file not in owned and file.name != "classes.txt"]
     if lost:
         names = first_few([str(file.relative_to(labels)) for file in lost])
-        logger.warning(f"{labels}: {len(lost)} text files have no matching image: {names}")
+        logger.warning(f"{labels}: {len(lost)} label file(s) without an image: {names}")
 
 
 def _read_image(

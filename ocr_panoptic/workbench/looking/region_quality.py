@@ -141,7 +141,7 @@ def measure_regions(trained: TrainedModel) -> tuple[dict[str, dict[str, float]],
             fault = f"MODEL.SEM_SEG_HEAD.NAME is {head}; expected {' or '.join(HEADS)}"
         elif scheme not in SCHEMES:
             fault = f"MODEL.CONTEXT.NAME is {scheme}; expected one of {', '.join(SCHEMES)}"
-        raise UserError(f"This model has no region for each class to measure: {fault}.")
+        raise UserError(f"This model has no object regions to measure: {fault}.")
     metadata = class_metadata(cfg)
     quality = RegionQuality(metadata.stuff_classes, VOID_LABEL)
     model = build_trained_model(cfg, start)

@@ -23,8 +23,8 @@ def contradictions(cfg: CfgNode, data: Fingerprint) -> Iterator[str]:
         quarter, median = data.sides[1] * size, data.sides[2] * size
         if quarter < REACH * smallest:
             yield (
-                f"at INPUT.MIN_SIZE_TEST {size}, a quarter of the objects has a side of at most "
-                f"{quarter:.1f} pixels (the median has {median:.1f}), but the smallest anchor has "
+                f"at INPUT.MIN_SIZE_TEST {size}, a quarter of the objects have a side of at most "
+                f"{quarter:.1f} pixels (median: {median:.1f}), but the smallest anchor has "
                 f"{smallest}. Enlarge the images. {plan}"
             )
         regions = cfg.MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE
@@ -41,7 +41,7 @@ def contradictions(cfg: CfgNode, data: Fingerprint) -> Iterator[str]:
         wide = [c.name for c in data.classes if (c.width or 0) * train > crop]
         if 2 * len(wide) >= len(data.classes):
             yield (
-                f"the mean width of these classes is above a crop's {crop} pixels: "
+                f"these classes are wider, on average, than a crop of {crop} pixels: "
                 f"{first_few(wide)}. Enlarge INPUT.CROP.SIZE, or lower INPUT.MIN_SIZE_TRAIN from "
                 f"{train}. {plan}"
             )

@@ -100,22 +100,24 @@ class Fingerprint:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.name}: {self.train:,} images to train, {self.val:,} to evaluate, "
+            f"{self.name}: {self.train:,} images to train on, {self.val:,} to evaluate, "
             f"{len(self.classes)} classes",
             f"shorter side: {self.short[1]} pixels ({self.short[0]} to {self.short[2]})",
         ]
         if self.sides:
             pixels = [f"{side * self.short[1]:.0f}" for side in self.sides]
             lines.append(
-                f"objects: {self.objects[0]} in an image ({self.objects[2]} at most); half of them "
-                f"have a side of {pixels[1]} to {pixels[3]} pixels, the median {pixels[2]}"
+                f"objects in an image: median {self.objects[0]}, at most {self.objects[2]}; half "
+                f"of them have a side of {pixels[1]} to {pixels[3]} pixels, median {pixels[2]}"
             )
         if thin := self.thinnest():
             lines.append(
                 f"thinnest class: {thin.name}, {(thin.width or 0) * self.short[1]:.0f} pixels wide"
             )
-        side = "an" if self.has_top else "no"
-        lines.append(f"the images have {side} upper side; their light varies by {self.light:.0%}")
+        way = "a" if self.has_top else "no"
+        lines.append(
+            f"the images have {way} fixed orientation; their brightness varies by {self.light:.0%}"
+        )
         if self.void:
             lines.append(
                 f"void: {self.void:.1%} of the pixels; crowds: {self.crowds:.1%} of objects"

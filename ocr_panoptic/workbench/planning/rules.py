@@ -122,8 +122,8 @@ def channels(it: Situation) -> Iterator[Decision]:
 def precision(it: Situation) -> Iterator[Decision]:
     """Train in mixed precision where it is faster."""
     if it.machine.is_mixed:
-        place = "GPU" if it.machine.device != "cpu" else "CPU computes bfloat16: it"
-        yield Decision("SOLVER.AMP.ENABLED", True, f"this {place} takes less time for a step")
+        place = "GPU" if it.machine.device != "cpu" else "CPU, which has bfloat16"
+        yield Decision("SOLVER.AMP.ENABLED", True, f"makes a step faster on this {place}")
 
 
 def memory(it: Situation) -> Iterator[Decision]:
@@ -147,7 +147,7 @@ def start(it: Situation) -> Iterator[Decision]:
 def optimizer(it: Situation) -> Iterator[Decision]:
     """Train the CPU's network, whose heads are new, with AdamW."""
     if it.base["MODEL.TIMM.NAME"] == LITE0 and "SOLVER.OPTIMIZER" not in it.given:
-        because = "new heads learn sooner than with SGD"
+        because = "new heads learn faster than with SGD"
         yield Decision("SOLVER.OPTIMIZER", "AdamW", because)
         yield Decision("SOLVER.BASE_LR", 0.001, "for AdamW")
         yield Decision("SOLVER.WEIGHT_DECAY", 0.01, "for AdamW")
@@ -191,7 +191,7 @@ def resized(it: Situation) -> tuple[int, str]:
         median, anchor = it.data.sides[2], it.base["MODEL.ANCHOR_GENERATOR.SIZES"][0][0]
         is_small = it.base["MODEL.TIMM.NAME"] == LITE0 and native < size
         if is_small and median * native >= 2 * anchor:
-            return native, f"half of the images have {native} pixels, which show the objects"
+            return native, f"the objects are large enough in images of {native} pixels"
         wanted = size if median * size >= SMALL else math.ceil(WANTED / median / 32) * 32
         because = f"at {size} the median object has a side of {median * size:.1f} pixels"
     elif it.data.has_top:  # where classes have their rows, a crop must show most of the image
@@ -200,7 +200,7 @@ def resized(it: Situation) -> tuple[int, str]:
         widths = sorted(c.width * size for c in it.data.classes if c.width is not None)
         quarter = widths[(len(widths) - 1) // 4]
         wanted = 2 * size if quarter < THIN else size
-        because = f"at {size}, a quarter of the classes is at most {quarter:.1f} pixels wide"
+        because = f"at {size}, a quarter of the classes are at most {quarter:.1f} pixels wide"
     return max(size, min(wanted, native)), because
 
 
@@ -233,9 +233,9 @@ def objects(it: Situation) -> Iterator[Decision]:
 
 
 def directions(it: Situation) -> Iterator[Decision]:
-    """Turn and flip images without an upper side."""
+    """Turn and flip images without a fixed orientation."""
     if not it.data.has_top:
-        because = "no class has its own rows, so the images have no upper side"
+        because = "no class prefers certain rows, so the images have no fixed orientation"
         yield Decision("INPUT.RANDOM_FLIP", "both", because)
         yield Decision("INPUT.RANDOM_ROTATE_90", True, because)
 
@@ -247,7 +247,7 @@ def tiles(it: Situation) -> Iterator[Decision]:
         return
     large = it.data.sides[-1] * size if it.data.sides else 0
     overlap = math.ceil(max(TILE / 4, large) / 32) * 32
-    because = f"an image has up to {size * it.data.aspect:,.0f} pixels in length"
+    because = f"an image is up to {size * it.data.aspect:,.0f} pixels long"
     yield Decision("TEST.SLIDING_WINDOW.SIZE", [TILE + overlap] * 2, because)
     yield Decision("TEST.SLIDING_WINDOW.STRIDE", [TILE] * 2, f"tiles overlap by {overlap} pixels")
 

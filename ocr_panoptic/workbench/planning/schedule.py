@@ -38,7 +38,7 @@ def iterations(it: Situation, minutes: float | None, costs: Costs | None) -> Ite
             f"{'s' * (evaluations > 1)} take {math.ceil(least / 6) / 10:g} minutes on this "
             "machine. Give at least that many."
         )
-    because = f"{minutes:g} minutes, {costs.step:.2f} s a step"
+    because = f"{minutes:g} minutes, {costs.step:.2f} s per step"
     yield Decision("SOLVER.MAX_ITER", number, because)
     if it.base["SOLVER.WARMUP_ITERS"] > number // 10:
         yield Decision("SOLVER.WARMUP_ITERS", number // 10, "a tenth of the iterations")

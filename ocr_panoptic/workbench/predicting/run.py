@@ -95,7 +95,7 @@ def predict_all(
         shown = [printable(why) for why in faults.values()][:SHOWN]
         if len(faults) > SHOWN:
             shown.append("...")
-        logger.error("%d images have no results:\n  %s", len(faults), "\n  ".join(shown))
+        logger.error("No results for %d image(s):\n  %s", len(faults), "\n  ".join(shown))
     return len(faults)
 
 

@@ -94,8 +94,8 @@ def refine_labels(folder: Path, output: Path, offsets: Offsets, scale: int) -> i
     """
     if folder.resolve() in (output.resolve(), *output.resolve().parents):
         raise UserError(
-            f"--output {output} is in the folder of the predictions, {folder}, and could replace "
-            "them. Name another folder"
+            f"--output {output} is in the folder of the predictions, {folder}, so results could "
+            "overwrite them. Name another folder"
         )
     files = sorted(folder.rglob("*.png"))
     if not files:
@@ -115,8 +115,8 @@ def refine_labels(folder: Path, output: Path, offsets: Offsets, scale: int) -> i
     if missing:
         raise UserError(
             f"{len(missing)} of {len(files)} predictions match no image with offsets, or several: "
-            f"{first_few(missing)}. Name each prediction like its image. The {len(offsets)} images "
-            f"with offsets are {first_few(sorted(offsets)) or '-'}."
+            f"{first_few(missing)}. Name each prediction after its image. The {len(offsets)} "
+            f"images with offsets are {first_few(sorted(offsets)) or '-'}."
         )
     for file, name in with_progress(own.items(), "refine"):
         try:

@@ -89,13 +89,13 @@ def test_panoptic_model(image, tmp_path, capsys):
     assert run_onnx.main(again) == 1
     said = capsys.readouterr()
     assert "broken.png: cannot be read as an image" in said.err and said.err.count("\n") == 1
-    assert "1 of 2 images predicted" in said.out
+    assert "Predictions for 1 of 2 images" in said.out
     for name in ("panoptic", "overlays"):
         assert [file.stem for file in (folder / name / "images").iterdir()] == [image.stem]
     kinds = {s["isthing"] for s in run_onnx.Model(path)(run_onnx.read_image(image))["segments"]}
     assert kinds == {True, False}, "the test needs things and stuff"
     assert run_onnx.main(again) == 1
-    assert "second already exists. Name a new or an empty folder" in capsys.readouterr().err
+    assert "second is not a new or empty folder" in capsys.readouterr().err
     assert_as_predict_writes(OCR_CONFIG, options, tmp_path)
 
 

@@ -194,7 +194,7 @@ def test_layers_stay_in_float32_until_the_results_hold(file, images, tmp_path, m
 
     words = images, lambda image: {"labels": labels}, None, outputs
     rows, kept = int8_file.write_int8(file, tmp_path / "a.onnx", *words)
-    assert rows[0] == ["labels equal, 2 images", 1.0, 1.0] and len(kept) == 2
+    assert rows[0] == ["equal labels, 2 images", 1.0, 1.0] and len(kept) == 2
     assert (tmp_path / "a.onnx").stat().st_size < file.stat().st_size
     nothing = int8_file.Annotated("city_val", [])  # no metric is defined, so labels decide
     monkeypatch.setattr(int8_file, "evaluate", lambda *given: {"mIoU": float("nan")})

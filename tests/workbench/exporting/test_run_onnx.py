@@ -83,12 +83,12 @@ def test_an_image_on_which_the_model_fails(tmp_path, capsys):
     assert run(tmp_path) == 1
     said = capsys.readouterr()
     assert "a.png: onnxruntime cannot run the model on an image of 6x4 pixels: " in said.err
-    assert "0 of 1 images predicted" in said.out
+    assert "Predictions for 0 of 1 images" in said.out
     assert json.loads((tmp_path / "o/labels.json").read_text())["images"] == []
 
 
 def test_images_that_cannot_be_found(tmp_path):
-    for name, message in ("", "no image in this folder"), ("none", "no such file"):
+    for name, message in ("", "no images in this folder"), ("none", "no such file"):
         with pytest.raises(FileNotFoundError, match=f"{name}: {message}"):
             run_onnx.find_images([str(tmp_path / name)])
 

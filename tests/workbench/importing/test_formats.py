@@ -59,7 +59,7 @@ def test_missing_images(tmp_path, format, write):
     second.unlink()
     sources = {"train": AnnotationSource(*written)}
     *faults, hint = faults_of(import_annotations, "x", sources, ImportPlan(format, KINDS), tmp_path)
-    assert len(faults) == 1 and hint.startswith("1 of 2 images are missing. To leave them out")
+    assert len(faults) == 1 and hint.startswith("1 of 2 images not found. To leave them out")
     kinds = Kinds(("car",), ("sky", "sofa"))
     plan, output = ImportPlan(format, kinds, skip_missing=True), tmp_path / "out"
     import_annotations("x", sources, plan, output, 1)

@@ -86,7 +86,7 @@ def test_ids_of_via_are_texts_and_ids_of_pandas_are_floats(load, number):
 def test_annotations_of_other_images_are_left_out(load, caplog):
     with pytest.raises(ValueError, match="No image has any segments"):
         load(dogs(as_supervision(SIMPLE) | {"image_id": 7}))
-    assert 'left out 1 of 1 annotations whose image_id is not in "images"' in caplog.text
+    assert 'left out 1 of 1 annotations, because their image_id is not in "images"' in caplog.text
 
 
 @pytest.mark.parametrize("shape", [PARTS, RING], ids=["parts", "hole"])
@@ -131,7 +131,7 @@ def test_polygons_through_centres_are_named(tmp_path, images, caplog, format):
         caplog.clear()
         (region,) = run_import(tmp_path, source, ImportPlan(format, KINDS, polygons=polygons))["a"]
         assert np.array_equal(region.pixels, disc > 0) == (polygons == "centres")
-        assert ("1 segments are polygons through pixel centres" in caplog.text) == (not polygons)
+        assert ("1 polygon(s) through pixel centres" in caplog.text) == (not polygons)
 
 
 def test_other_crowds_are_accepted(load, caplog, tmp_path):
@@ -142,7 +142,7 @@ def test_other_crowds_are_accepted(load, caplog, tmp_path):
     assert "crowd" not in caplog.text
     found = load(dogs(several, as_supervision(PARTS)))
     assert sorted(region.is_crowd for region in found) == [False, True]
-    assert "train: 1 things are crowds, which are not used for training: dog (1)" in caplog.text
+    assert "train: 1 crowd(s), which are not used for training: dog (1)" in caplog.text
     counts = json.loads((tmp_path / "scenes/raw/import.json").read_text())["counts"]["train"]
     assert (counts["things"], counts["crowds"]) == ({"dog": 2}, {"dog": 1})
     with pytest.raises(ValueError, match="1 of 2 objects are marked as crowds"):
@@ -183,7 +183,7 @@ def test_names_from_another_machine(load, images, caplog, written, places, found
     link = images.parent / "scenes/raw/train/images" / found
     assert link.resolve() == (images / found).resolve()
     is_other = written.replace("\\", "/").casefold() != found.casefold() and "ß" not in found
-    assert ("other paths" in caplog.text) == (is_other and "1a2b3c4d-" not in written)
+    assert ("paths other than" in caplog.text) == (is_other and "1a2b3c4d-" not in written)
 
 
 def maps_of(file: Path) -> dict[str, dict[str, list]]:

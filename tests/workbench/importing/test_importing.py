@@ -181,14 +181,14 @@ def test_label_pngs_lie_below(tmp_path):
     "arguments, message",
     [
         (["--split", "0.5", "--val", "VOC"], "Give --split or --val"),
-        (["--split", "1.5"], "--split is 1.5; expected the training share, between 0 and 1"),
+        (["--split", "1.5"], "--split is 1.5; expected a training share between 0 and 1"),
         (["--polygons", "edges"], "--polygons .*voc"),
         (["--label-classes", "THINGS"], r'expected "classes:"'),
         (["--val", "VOC"], "train_00000.jpg: the image is in train and val"),
         (["--rest", "ball"], "--rest ball: expected a stuff class"),
         (["--name", "../x"], r"name '\.\./x': use only letters"),
         (["--train", "a", "b", "c", "d"], "expected SOURCE .IMAGES .LABELS.., found 4 paths"),
-        (["--train", "VOC", "IMAGES", "LABELS"], "Label PNGs need their folder after the images"),
+        (["--train", "VOC", "IMAGES", "LABELS"], "For label PNGs, give their"),
     ],
 )
 def test_options_that_contradict(root, voc, city, things, arguments, message):
@@ -258,8 +258,8 @@ def test_boxes_points_and_missing_stuff_are_reported(root, tmp_path, caplog):
     run("--from", "labelme", "--name", "x", "--train", tmp_path / "l", "--things", kinds)
     for message in (
         "left out 1 of 2 JSON files that are not LabelMe files: settings.json",
-        "train: 2 segments are boxes",
-        "train: 1 shapes have no area and are left out: line (1)",
+        "train: 2 box(es), drawn",
+        "train: 1 shape(s) left out, without area: line (1)",
         "There are no stuff classes",
     ):
         assert message in caplog.text

@@ -60,7 +60,7 @@ def test_a_file(tmp_path):
         ("things: [a]\nthings_: [b]", ["unknown key 'things_'; expected things, stuff"]),
         ("things: car", ["things, stuff and ignore .* lists of names"]),
         ("things: [no]", [r"class False: the name must be a non-empty string"]),
-        ("things: [a]\ncolors: {a: red, b: [1, 2, 3]}", ["three integers", "'b' is not listed"]),
+        ("things: [a]\ncolors: {a: red, b: [1, 2, 3]}", ["three integers", "'b' is not in"]),
         ("- car", ["expected the keys things and stuff"]),
         ('things: ["a\\nb"]', ["not contain control characters"]),
     ],

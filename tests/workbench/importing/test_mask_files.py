@@ -74,8 +74,8 @@ def test_numbered_objects_and_smoothed_masks(tmp_path, caplog):
     numbered, smoothed = read_masks(tmp_path / "m", tmp_path / "i")
     assert [s.pixels().sum() for s in numbered.segments] == [24, 35]
     assert [s.pixels().sum() for s in smoothed.segments] == [28]
-    assert "left out 1 masks without an image: stranger.png" in caplog.text
-    assert "left out 1 images without a mask: none.png" in caplog.text
+    assert "left out 1 mask(s) without an image: stranger.png" in caplog.text
+    assert "left out 1 image(s) without a mask: none.png" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,9 @@ def test_masks_without_an_image(tmp_path):
     with pytest.raises(DataFaults, match="12x16 pixels, but the image .* 16x12"):
         list(read_masks(tmp_path / "m", tmp_path / "i"))
     save(tmp_path / "m/2/car.png", np.stack([ONE, TWO, TWO], 2))
-    with pytest.raises(DataFaults, match=r"car.png: has the colours .*\[255, 0, 0\].* objects, "):
+    with pytest.raises(
+        DataFaults, match=r"car.png: has the colours .*\[255, 0, 0\].* object numbers"
+    ):
         list(read_masks(tmp_path / "m", tmp_path / "i"))
 
 
@@ -128,7 +130,7 @@ def test_by_products_of_cellpose_are_left_out(tmp_path, caplog):
         save(tmp_path / f"a_{end}", ONE if end == "cp_masks.png" else TWO)
     ((segment,),) = (image.segments for image in read_masks(tmp_path))
     assert np.array_equal(segment.pixels(), ONE > 0) and segment.label == "object"
-    assert "left out 3 files of Cellpose that are not masks: a_flows.tif," in caplog.text
+    assert "left out 3 Cellpose file(s) that are not masks: a_flows.tif," in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -68,8 +68,8 @@ def test_yolo_layouts(tmp_path, caplog):
     with caplog.at_level(logging.INFO):
         found = read("yolo-seg", yolo / "data.yaml", yolo / "images")
     assert [len(image.segments) for image in found] == [0, 3, 5]
-    assert "1 text files have no matching image: lost.txt" in caplog.text
-    assert "1 of 3 images have no text file" in caplog.text
+    assert "1 label file(s) without an image: lost.txt" in caplog.text
+    assert "no label file (.txt), so no objects, for 1 of 3 images" in caplog.text
     for split in ("train", "valid"):
         for kind in ("images", "labels"):
             shutil.copytree(yolo / kind, yolo / split / kind)
@@ -516,7 +516,7 @@ def test_label_studio_uses_the_ground_truth_or_the_last_annotation(folder, caplo
 
     first, second = annotation(1, "2024-05-01T00:00:00Z"), annotation(2, "2024-02-01T00:00:00Z")
     assert label_of(first, second) == "of 1"
-    assert "1 tasks have several annotations; the annotation marked" in caplog.text
+    assert "1 task(s) with several annotations; of each, the annotation marked" in caplog.text
     cancelled = annotation(3, "2024-09-01T00:00:00Z", was_cancelled=True)
     assert label_of(first, {**second, "ground_truth": True}, cancelled) == "of 2"
     assert label_of(annotation(10, "2024-05-01T00:00:00Z"), first) == "of 10"

@@ -141,7 +141,7 @@ def test_a_run(trained, tmp_path, capsys, config, opts, data):
 def test_models_without_regions_of_classes(tiny_data, make_args, tmp_path, opts):
     args = make_args(*TINY_SEMANTIC, f"MODEL.{opts[0]}", opts[1], config=SEMANTIC_CONFIG)
     with pytest.raises(
-        ValueError, match=f"no region for each class.*MODEL.{opts[0]} is {opts[1]};"
+        ValueError, match=f"no object regions to measure: MODEL.{opts[0]} is {opts[1]};"
     ):
         call("regions", ["--config-file", args.config_file, *args.opts])
 

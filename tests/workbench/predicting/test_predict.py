@@ -236,11 +236,11 @@ def test_unreadable_images_and_repeated_names(model_of, call, images, tmp_path, 
     assert found == {"a/x.png", "b/x.jpg.png", "b/x.jpeg.png", "b/grey.png", "b/narrow.png"}
     assert len(read(out / "panoptic.json")["images"]) == len(read(out / "coco.json")["images"]) == 5
     for text in (
-        "3 images have no results",
+        "No results for 3 image(s)",
         f"{folder}/a/broken.jpg: the image is broken",
         f"{folder}/a/text.png: the image is broken",
         f"{folder}/b/thin.png: the image of 5000x1 pixels",
-        "1 files are left out: 1 x unsupported suffix (.zip)",
+        "1 file(s) left out: 1 x unsupported suffix (.zip)",
     ):
         assert text in caplog.text
 
@@ -307,7 +307,7 @@ def test_a_video_that_is_cut_off(model_of, call, tmp_path, caplog, codec):
 
 WINDOWS = ("TEST.SLIDING_WINDOW.SIZE", "[40, 40]", "TEST.SLIDING_WINDOW.STRIDE")
 REFUSALS = [
-    ("semantic", "gone", (), "gone: no such folder, list, image or video"),
+    ("semantic", "gone", (), "gone: no such file or folder"),
     ("semantic", "empty.txt", (), "the list is empty"),
     ("semantic", "binary.txt", (), "is not a text file with a path on each line"),
     ("semantic", "x.pdf", (), "x.pdf has the suffix '.pdf'; expected"),
@@ -374,4 +374,4 @@ def test_a_too_long_name_is_a_fault_of_its_image(model_of, call, images, tmp_pat
         shutil.copy(first, long / name)
     assert call(model_of("semantic"), long) == 1
     assert (tmp_path / "out/labels" / f"{'a' * 247}.png").exists()
-    assert "1 images have no results" in caplog.text and "would be too long" in caplog.text
+    assert "No results for 1 image(s)" in caplog.text and "would be too long" in caplog.text
