@@ -7,7 +7,7 @@ code uses OpenCV, which does not antialias.
 
 import math
 from collections.abc import Sequence
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 from detectron2.config import CfgNode
@@ -154,27 +154,18 @@ class RandomBrightnessShift(T.Augmentation):
 
     def get_transform(self, image: np.ndarray) -> Transform:
         shift = np.random.randint(-self.shift, self.shift + 1)  # noqa: NPY002, Detectron2 seeds it
-        return BrightnessTransform(shift)
+        return T.ColorTransform(partial(_shifted, shift=shift))
 
 
-class BrightnessTransform(T.NoOpTransform):
-    """A transform that adds an integer to the first three channels, and clips to 0..255."""
-
-    def __init__(self, shift: int):
-        super().__init__()
-        self._set_attributes(locals())
-
-    def apply_image(self, img: np.ndarray) -> np.ndarray:
-        shifted = img.copy(order="K")
-        colours, size = shifted[:, :, :COLOURS], np.uint8(abs(self.shift))
-        if self.shift >= 0:  # clip first, since uint8 sums wrap around at 256
-            np.add(np.minimum(colours, 255 - size), size, out=colours)
-        else:
-            np.subtract(np.maximum(colours, size), size, out=colours)
-        return shifted
-
-    def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
-        return segmentation
+def _shifted(image: np.ndarray, shift: int) -> np.ndarray:
+    """Return an image with ``shift`` added to its first three channels, clipped to 0..255."""
+    shifted = image.copy(order="K")
+    colours, size = shifted[:, :, :COLOURS], np.uint8(abs(shift))
+    if shift >= 0:  # clip first, since uint8 sums wrap around at 256
+        np.add(np.minimum(colours, 255 - size), size, out=colours)
+    else:
+        np.subtract(np.maximum(colours, size), size, out=colours)
+    return shifted
 
 
 class PadToSize(T.Augmentation):
