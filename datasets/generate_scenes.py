@@ -89,7 +89,7 @@ def generate_scenes(
             ``GROUNDS``, and at least one name in ``SHAPES``.
     """
     if size < 64:
-        raise UserError(f"--size is {size}; recognisable objects need at least 64 pixels.")
+        raise UserError(f"--size is {size}; expected at least 64 (pixels).")
     for needed in (("sky",), GROUNDS, tuple(SHAPES)):
         if not {*needed} & {*classes}:
             raise UserError(f"--classes must include {' or '.join(needed)}.")
@@ -127,9 +127,8 @@ def check_splits(output: Path, num_train: int, num_val: int, seed: int) -> None:
         others = sorted({file.name for file in folder.glob("*")} - names)
         if others:
             raise UserError(
-                f"{folder} holds {len(others)} images from another run (such as {others[0]}), "
-                f"which would stay in the data set. Remove {output / 'raw'}, or give another "
-                "--output."
+                f"{folder} contains {len(others)} image(s) from another run, such as {others[0]}. "
+                f"Remove {output / 'raw'}, or choose another --output."
             )
 
 
@@ -427,7 +426,7 @@ def main(argv: list[str] | None = None) -> None:
     add("--output", type=Path, default=datasets_root() / "scenes", help="output folder")
     add("--train", type=int, default=400, help="number of training images")
     add("--val", type=int, default=60, help="number of validation images")
-    add("--size", type=int, default=160, help="side of the images in pixels")
+    add("--size", type=int, default=160, help="width and height of the images in pixels")
     add("--seed", type=int, default=0, help="random seed; the same seed gives identical files")
     add("--classes", nargs="+", default=CLASSES, choices=CLASSES, help="classes to draw")
     args = parser.parse_args(argv)

@@ -90,7 +90,7 @@ def find_splits(source: Path) -> dict[str, SemanticSplit]:
             splits[name] = split
         elif name != "test":
             raise MissingFileError(
-                f"{source}: found neither {name}/images and {name}/labels nor {name} and "
+                f"{source}: expected the folders {name}/images and {name}/labels, or {name} and "
                 f"{name}annot. Give the folder that contains CamVid's {name} split."
             )
     return splits
@@ -170,7 +170,7 @@ def instances_from_labels(labels: np.ndarray) -> tuple[np.ndarray, list[dict]]:
 def argument_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
     parser.add_argument("source", type=Path, help="folder with train, val and optionally test")
-    parser.add_argument("--workers", type=int, help="processes (default: CPU cores, at most 8)")
+    parser.add_argument("--workers", type=int, help="processes (default: one per core, up to 8)")
     return parser
 
 

@@ -148,7 +148,7 @@ def _names(path: Path, hint: str) -> list[str]:
 def argument_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
     parser.add_argument("release", choices=list(MAT_RELEASES))
-    parser.add_argument("--workers", type=int, help="processes (default: CPU cores, at most 8)")
+    parser.add_argument("--workers", type=int, help="processes (default: one per core, up to 8)")
     return parser
 
 

@@ -92,8 +92,8 @@ class TimmHandler(PathHandler):
         if published is None or not published.has_weights:
             hint = did_you_mean(name, timm.list_pretrained())
             raise MissingFileError(
-                f"timm has no weights with the name {path}. Choose a name that "
-                f"timm.list_pretrained() lists, such as {TIMM}convnext_tiny.fb_in1k.{hint}"
+                f"timm has no weights for {path}. Choose a name that timm.list_pretrained() lists, "
+                f"such as {TIMM}convnext_tiny.fb_in1k.{hint}"
             )
         hub, file = published.hf_hub_id, published.hf_hub_filename or HUB_FILE
         source = f"https://huggingface.co/{hub}/resolve/main/{file}" if hub else published.url

@@ -126,7 +126,7 @@ class SafeCheckpointer(DetectionCheckpointer):
     def summary(self) -> str:
         """Describe how the loaded file fits the model, with a table if the file lacks tensors."""
         if self.loaded is None:
-            return "No weights are loaded; the model starts from random weights"
+            return "No weights file; the model starts from random weights"
         return self.loaded.summary()
 
     def save(self, name: str, *, tag: bool = True, keep: int = 0, **kwargs: Any) -> None:
@@ -204,9 +204,9 @@ def last_checkpoint(folder: str | os.PathLike) -> str:
         return str(folder / named)
     newest = newest_whole(folder)
     if named or newest:
-        instead = f"The newest complete checkpoint is used: {newest}" if newest else ""
+        instead = f"Using the newest complete checkpoint: {newest}" if newest else ""
         logger.warning(
-            f"{tag} names {named!r}, which is not a complete checkpoint. "
+            f"{tag} does not name a complete checkpoint (found {named!r}). "
             f"{instead or 'The folder has no complete checkpoint.'}"
         )
     return newest

@@ -28,7 +28,7 @@ ABN_EPS = 1e-5
 FUSION = f"{HEAD}context.g.weight"
 COUNTER = "num_batches_tracked"
 # Tensor of HRNet-OCR's files -> why it is not used.
-UNUSED = {"loss.criterion.weight": "class weights of the loss, which a config key sets"}
+UNUSED = {"loss.criterion.weight": "class weights of the loss, MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS"}
 
 
 @dataclass
@@ -49,8 +49,8 @@ class Conversion:
         """Describe the conversion in text, naming the folded and the dropped tensors."""
         lines = [f"{len(self.renamed)} tensors renamed"]
         if FUSION in self.weights:
-            lines.append(f"input channels of {FUSION}: [context, pixels] -> [pixels, context]")
-        lines.append(f"{len(self.folded)} biases folded into the means of the next norms")
+            lines.append(f"{FUSION}: reordered from [context, pixels] to [pixels, context]")
+        lines.append(f"{len(self.folded)} biases folded into the means of the norms after them")
         lines += [f"  {name}" for name in self.folded]
         if self.absolute:
             count = len(self.absolute)
@@ -141,7 +141,7 @@ def convert_weights(weights: Mapping[str, Tensor], source: str, model_shapes: Sh
         shown = "\n  ".join(faults[:20] + ["..."] * (len(faults) > 20))
         raise UserError(
             f"The file does not contain the {source} weights that the config describes: "
-            f"{len(faults)} tensors do not fit.\n  {shown}\n"
+            f"{len(faults)} tensor(s) do not fit.\n  {shown}\n"
             "Check --from, and the config's backbone, number of classes and MODEL.HMSA.ENABLED "
             "(docs/checkpoints.md names the config for each published file)."
         )
@@ -191,8 +191,7 @@ def convert_file(
         )
     if output_file.exists() and output_file.samefile(input_file):
         raise UserError(
-            f"The output {output_file} is the published file, and would replace it. Name another "
-            "output file."
+            f"The output {output_file} would overwrite the published file. Name another file."
         )
     check_sums(str(input_file))
     checkpoint = read_checkpoint(str(input_file), trust_pickle=trust_pickle)
@@ -252,8 +251,8 @@ def described_settings(weights: Mapping[str, Any], source: str) -> dict[str, Any
     }
     if not any(name.startswith(HEAD) for name in shapes):
         raise UserError(
-            f"The file does not contain {source} weights: no tensor has a name of the {source} "
-            "head. Check --from (docs/checkpoints.md lists the published files)."
+            f"The file does not contain {source} weights: no tensor is named like those of the "
+            f"{source} head. Check --from (docs/checkpoints.md lists the published files)."
         )
     backbone = _resnet(shapes) if found.backbone == "resnet" else _hrnet(shapes)
     return {**found.expected_settings(), **backbone, **_head(shapes)}

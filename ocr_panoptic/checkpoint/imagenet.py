@@ -120,7 +120,7 @@ def adapt_input_channels(weights: Mapping[str, Any], model: nn.Module) -> Mappin
     }
     if adapted:
         logging.getLogger(__name__).warning(
-            "Adapted weights for 3 image channels to %d channels: %s", channels, ", ".join(adapted)
+            "Adapted 3-channel weights to %d-channel images: %s", channels, ", ".join(adapted)
         )
     return {**weights, **adapted} if adapted else weights
 

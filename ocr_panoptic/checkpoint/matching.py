@@ -109,11 +109,11 @@ class Loaded(NamedTuple):
         filled = len(fit.names) - len(fit.faults)
         text = f"{self.file} fills {filled} of the model's {len(fit.names)} tensors"
         if fit.unused:
-            text += f"; {len(fit.unused)} tensors of the file are not used"
+            text += f"; {len(fit.unused)} tensor(s) in the file are unused"
         if self.new:
             text += (
                 f"\nclasses   classifier rows loaded for {', '.join(self.kept) or 'no class'}; "
-                f"new rows for {', '.join(self.new)}"
+                f"new, random rows for {', '.join(self.new)}"
             )
         return f"{text}\n{fit.table()}" if fit.faults else text
 
@@ -123,7 +123,7 @@ def refuse_unconverted(weights: Mapping[str, Any], file: str) -> None:
     if any("object_context_block" in name for name in weights):
         raise UserError(
             f"The weights {file} come from another OCR code base, with different tensor names. "
-            "Use the name of the model (`ocr-panoptic models` lists them), or convert the file "
+            "If `ocr-panoptic models` lists the model, use its name; otherwise, convert the file "
             "with ocr-panoptic convert (see docs/checkpoints.md)."
         )
 
@@ -170,4 +170,4 @@ def not_finite(tensors: Mapping[str, Tensor]) -> str:
         return ""
     name, count = next(iter(broken.items()))
     others = f"; {len(broken) - 1} more tensor(s) have such values" if len(broken) > 1 else ""
-    return f"{count:,} values of {name} are NaN or infinite{others}"
+    return f"{name} has {count:,} NaN or infinite value(s){others}"

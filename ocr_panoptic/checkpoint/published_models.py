@@ -177,7 +177,7 @@ def published_file(model: PublishedModel) -> Iterator[Path]:
         except Exception as error:  # from urllib, http.client, the disk ...
             raise MissingFileError(
                 f"The model {model.name} could not be downloaded from {model.address} ({error}). "
-                f"Check the network and the free space on the disk, or {by_hand}."
+                f"Check the network and the free disk space, or {by_hand}."
             ) from error
         _check_digest(new, model, model.address, f"Check the network, or {by_hand}")
         yield new
@@ -189,10 +189,10 @@ def published_file(model: PublishedModel) -> Iterator[Path]:
 def _check_digest(file: Path, model: PublishedModel, origin: str, fix: str) -> None:
     digest = sha256_of(file)
     if not digest.startswith(model.digest):
-        found = "a web page" if is_web_page(file) else f"a file with {digest[:8]}..."
+        found = "is a web page" if is_web_page(file) else f"has {digest[:8]}..."
         raise UserError(
-            f"The model {model.name} needs a file with the SHA-256 {model.digest}..., but "
-            f"{origin} is {found} ({file.stat().st_size} bytes). {fix}."
+            f"The file of the model {model.name} must have the SHA-256 {model.digest}..., but "
+            f"{origin} {found} ({file.stat().st_size} bytes). {fix}."
         )
 
 

@@ -105,7 +105,7 @@ def check_sums(filename: str) -> None:
         try:
             with zipfile.ZipFile(filename) as file:
                 if changed := file.testzip():
-                    raise zipfile.BadZipFile(f"the bytes of {changed} were changed")
+                    raise zipfile.BadZipFile(f"{changed} does not match its checksum")
         except Exception as e:  # damaged bytes can raise almost anything
             raise _damaged(filename, f"{type(e).__name__}: {e}") from e
 
@@ -150,8 +150,8 @@ def read_checkpoint(filename: str, *, trust_pickle: bool = False) -> dict[str, A
         settings = record.get("settings")
     if record is not None and not isinstance(settings, Mapping):
         raise UserError(
-            f"{filename}: the record of the conversion in this file is damaged. Convert the "
-            "published file again (ocr-panoptic convert)."
+            f"{filename}: the metadata that ocr-panoptic convert wrote are damaged. Convert the "
+            "published file again."
         )
     weights = checkpoint["model"]
     if not isinstance(weights, Mapping) or not weights:
@@ -204,5 +204,5 @@ def _damaged(file: str, reason: str) -> UserError:
         reason = "it was not written by torch.save"
     return UserError(
         f"{file} is not a checkpoint or is incomplete ({os.path.getsize(file)} bytes, "
-        f"{printable(reason.splitlines()[0][:200])}). Download it again."
+        f"{printable(reason.splitlines()[0][:200])}). Download or copy it again."
     )

@@ -54,10 +54,10 @@ def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bo
     if not record or not (faults := differing_settings(cfg, record["settings"])):
         return
     message = (
-        f"The weights from {record['source']} ({record['file']}) need other settings:\n  "
+        f"The config does not fit the weights from {record['source']} ({record['file']}):\n  "
         + "\n  ".join(faults)
-        + "\nSet these keys to the expected values, or use the config with which the weights were "
-        "converted or trained."
+        + "\nSet these keys to the expected values, or use the config that the weights were "
+        "converted or trained with."
     )
     if strict:
         raise UserError(message)

@@ -65,9 +65,9 @@ def find_start(cfg: CfgNode, resume: Resume) -> Start:
         return read_start(file, trust_pickle=trust_pickle, resumes=True)
     if resume is True:
         raise MissingFileError(
-            f"--resume found no checkpoint of the last training in OUTPUT_DIR={folder}. Set "
-            "OUTPUT_DIR to the folder of the run, or give --resume auto, which starts a new run "
-            "if there is none."
+            f"--resume found no checkpoint to continue from in OUTPUT_DIR={folder}. Set OUTPUT_DIR "
+            "to the folder of the run, or give --resume auto, which starts a new run if there is "
+            "no checkpoint."
         )
     return read_start(cfg.MODEL.WEIGHTS, trust_pickle=trust_pickle)
 

@@ -22,10 +22,10 @@ from .arguments import import_modules
 PROGRAM = "ocr-panoptic"
 COMMANDS = {
     "train": "train a model",
-    "plan": "plan a training from the facts of your data",
+    "plan": "plan a training run for your data",
     "evaluate": "evaluate a trained model on annotated data",
-    "predict": "predict images or a video, and save the results",
-    "check": "check data files or a run without training",
+    "predict": "segment images or a video, and save the results",
+    "check": "check data files, or a run before its training",
     "view": "write an HTML page about a data set",
     "import": "import annotations from another format",
     "convert": "convert published weights",
@@ -33,10 +33,10 @@ COMMANDS = {
     "report": "write an HTML page about a run",
     "regions": "measure the soft object regions of a trained model",
     "refine": "refine label PNGs with SegFix",
-    "fit-merge": "fit the panoptic merge to annotated data",
+    "fit-merge": "fit the panoptic merging rules to annotated data",
     "compare": "train several heads on your data, and report which is best",
     "configs": "list the configs that come with the package",
-    "models": "list the published models that have a name",
+    "models": "list the published models that can be used by name",
 }
 
 

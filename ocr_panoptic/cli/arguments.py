@@ -91,7 +91,7 @@ class CommandParser(argparse.ArgumentParser):
             action="append",
             default=[],
             metavar="MODULE",
-            help="your Python module that adds data sets, schemes or losses; imported first",
+            help="Python module with your data sets, context schemes or losses; imported first",
         )
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -124,7 +124,7 @@ class CommandParser(argparse.ArgumentParser):
             if not found.data:
                 self.error("argument --data: expected at least one file")
         if getattr(found, "resume", False) and found.overwrite:
-            self.error("--resume continues a run, but --overwrite starts one. Use only one flag.")
+            self.error("--resume continues a run; --overwrite starts a new one. Choose one.")
         return found, rest
 
     def add_data(self) -> None:
@@ -141,7 +141,7 @@ class CommandParser(argparse.ArgumentParser):
     def add_minutes(self) -> None:
         """Add ``--minutes N``, the length of a planned training."""
         self.add_argument(
-            "--minutes", type=float, help="plan a training that takes this long, without a config"
+            "--minutes", type=float, help="plan a training that takes this many minutes"
         )
 
     def add_opts(self) -> None:
@@ -169,7 +169,7 @@ class CommandParser(argparse.ArgumentParser):
             self.add_argument(
                 "--resume",
                 action="store_true",
-                help="continue the run from its last checkpoint; auto: if it has none, start it",
+                help="continue from the last checkpoint; --resume auto: or start if there is none",
             )
             self.add_argument(
                 _AUTO, dest="resume", action="store_const", const="auto", help=argparse.SUPPRESS
@@ -183,7 +183,7 @@ class CommandParser(argparse.ArgumentParser):
                 ("--deterministic", "make results repeatable with the same SEED; slower on a GPU"),
             ):
                 self.add_argument(flag, action="store_true", help=meaning)
-        self.add_argument("--num-gpus", type=positive, help="number of processes on this machine")
+        self.add_argument("--num-gpus", type=positive, help="processes per machine, one per GPU")
         self.add_argument("--num-machines", type=positive, help="number of machines")
         self.add_argument("--machine-rank", type=int, help="index of this machine, from 0")
         address = "address through which the machines connect, tcp://HOST:PORT"
@@ -195,7 +195,7 @@ def check_model_is_named(args: argparse.Namespace | RunOptions) -> None:
     """Refuse a command line that names neither a run nor weights."""
     if not (args.config_file or args.weights):
         raise UserError(
-            "Name a trained model with the folder of its run (--config-file) or with its weights "
+            "No trained model is named. Name the folder of its run (--config-file) or its weights "
             "(--weights)."
         )
 
@@ -206,8 +206,8 @@ def check_config_is_named(options: RunOptions) -> None:
         return check_model_is_named(options)
     if not (options.config_file or "MODEL.META_ARCHITECTURE" in options.opts):
         raise UserError(
-            "No config is named. Name one with --config-file (`ocr-panoptic configs`), or let "
-            "`ocr-panoptic train --data FILE` plan a training from your data."
+            "No config is named. Name one with --config-file (`ocr-panoptic configs` lists them), "
+            "or let `ocr-panoptic train --data FILE` plan a training from your data."
         )
 
 
@@ -217,13 +217,13 @@ def import_modules(names: Sequence[str]) -> None:
         sys.path.insert(0, os.getcwd())
     for name in names:
         if name.startswith(".") or "/" in name:
-            raise UserError(f"--import {name}: expected a module's name as in Python, not a path.")
+            raise UserError(f"--import {name}: expected the name of a module, not a path.")
         try:
             importlib.import_module(name)
         except ModuleNotFoundError as error:
             if not f"{name}.".startswith(f"{error.name}."):
                 raise  # the module itself imports a package that is missing
             raise UserError(
-                f"--import {name}: the module is neither in {os.getcwd()} nor installed. Write its "
-                "name as in Python, without .py, and run the command in the module's folder."
+                f"--import {name}: the module is neither in {os.getcwd()} nor installed. Give its "
+                "name without .py, and run the command in the module's folder."
             ) from error

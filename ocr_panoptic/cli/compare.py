@@ -50,8 +50,8 @@ def run(args: argparse.Namespace) -> None:
     runs = read_runs(study, args.output)
     if not runs:
         raise MissingFileError(
-            f"{args.output}: no run of this comparison is finished. Check --output, or train the "
-            "heads by leaving out --report-only."
+            f"{args.output}: no run of this comparison is finished. Check --output, or omit "
+            "--report-only to train the heads."
         )
     report = f"{comparison_report(study, runs)}\n{verdict(study, runs)}\n"
     write_text(args.output / "tables.md", report)

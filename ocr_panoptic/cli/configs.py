@@ -29,5 +29,5 @@ def run(args: argparse.Namespace) -> int:
         unknown = [part for part in args.parts if part.lower() not in " ".join(names).lower()]
         words = re.findall(r"[^/_ -]+", " ".join(names))
         hint = did_you_mean(unknown[0], words) if unknown else ""
-        print(f"No config's name contains {' '.join(args.parts)}.{hint}")
+        print(f"No config's name contains {' and '.join(args.parts)}.{hint}")
     return 0 if found else 1

@@ -24,8 +24,8 @@ def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__)
     parser.add_argument("--from", dest="source", required=True, choices=LAYOUTS)
     parser.add_argument("input", type=path, help="published weights file")
-    parser.add_argument("output", type=path, help="new .pth or .safetensors file")
-    parser.add_argument("--config-file", required=True, help="config for training these weights")
+    parser.add_argument("output", type=path, help="file to write (.pth or .safetensors)")
+    parser.add_argument("--config-file", required=True, help="training config of this model")
     trusting = "load a pickle even if it may run code; only for files that you trust"
     parser.add_argument("--trust-pickle", action="store_true", help=trusting)
     parser.add_argument("--opts", nargs=argparse.REMAINDER, default=[], help="KEY VALUE ...")

@@ -32,14 +32,14 @@ def argument_parser() -> CommandParser:
         "--precision",
         choices=PRECISIONS,
         default="float32",
-        help="type of the numbers in the network's layers (default: %(default)s)",
+        help="number format of the network's layers (default: %(default)s)",
     )
     parser.add_argument(
         "--data",
         nargs="+",
         default=[],
         metavar="FILE",
-        help="for int8: data files, or a folder of photos, instead of the data of the training",
+        help="for int8: data files, or a folder of photos (default: the data of the training run)",
     )
     parser.add_argument("--page", type=path, metavar="FOLDER", help="also write a web page here")
     parser.add_argument(

@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> None:
     print(tabulate(rows, headers=header, floatfmt=(".2f", ".2f", ".2f", "+.2f"), tablefmt="github"))
     carried = [fit for fit in fits if fit.is_improvement]
     if not carried:
-        print("\nAll intervals contain 0: these images do not show that other rules are better.")
+        print("\nNo interval is above 0: these images do not show that other rules are better.")
         return
     best = max(carried, key=lambda fit: fit.held_out)
     weights, file = Path(cfg.MODEL.WEIGHTS), Path(cfg.OUTPUT_DIR) / "merge.yaml"

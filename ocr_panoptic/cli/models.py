@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     ]
     texts = [" ".join(map(str, row.values())).lower() for row in rows]
     rows = [r for r, t in zip(rows, texts) if all(part.lower() in t for part in args.parts)]
-    print(tabulate(rows, headers="keys", disable_numparse=True) or "No row contains all words.")
+    print(tabulate(rows, headers="keys", disable_numparse=True) or "No row has all these words.")
     there = ", ".join(sorted(file.name for file in models_folder().glob("*.pth")))
     print(f"Folder of models: {models_folder()} ({there or 'empty'})")
     return 0 if rows else 1

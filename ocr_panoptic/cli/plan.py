@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> None:
     print(made)
     if args.output:
         made.write(args.output)
-        print(f"\nWrote {args.output}. Train: ocr-panoptic train --config-file {args.output}")
+        print(f"\nWrote {args.output}. To train: ocr-panoptic train --config-file {args.output}")
 
 
 def plan(
@@ -85,9 +85,9 @@ def plan_without_config(options: RunOptions) -> None:
     if named or options.eval_only or not options.data:
         if options.minutes is not None:
             raise UserError(
-                "--minutes plans a training from --data. Name data, and leave out "
-                "--config-file, MODEL.META_ARCHITECTURE and --eval-only; or set SOLVER.MAX_ITER "
-                "instead of --minutes."
+                "--minutes plans a training: it needs --data, and cannot be combined with "
+                "--config-file, MODEL.META_ARCHITECTURE or --eval-only. To shorten the training "
+                "of a config, set SOLVER.MAX_ITER instead."
             )
         return
     from ocr_panoptic.checkpoint.checkpointer import last_checkpoint
@@ -97,9 +97,8 @@ def plan_without_config(options: RunOptions) -> None:
 
     if int(os.environ.get("WORLD_SIZE", 1)) > 1 or options.num_machines > 1:
         raise UserError(
-            "Several machines, or processes that torchrun has started, would each plan. Plan "
-            "first: ocr-panoptic plan --data FILE --output my.yaml. Then name my.yaml with "
-            "--config-file."
+            "A training on several machines or with torchrun needs a finished plan. Plan first: "
+            "ocr-panoptic plan --data FILE --output my.yaml. Then train with --config-file my.yaml."
         )
     overrides = overrides_of(options.opts)
     folder = f"./output/{read_data_files(options.data)[0].name}"
@@ -109,7 +108,7 @@ def plan_without_config(options: RunOptions) -> None:
     options.config_file = str(file)
     continues = options.resume is True or (options.resume and last_checkpoint(folder))
     if continues and file.is_file():
-        print(f"The plan of the first start, {file}, stays, also if --minutes has changed.")
+        print(f"Continuing with the existing plan {file} (a new --minutes has no effect).")
         return
     if not (options.resume or options.overwrite):
         check_is_new(folder)
@@ -120,9 +119,9 @@ def plan_without_config(options: RunOptions) -> None:
 
 def _planned(data: Sequence[str], minutes: float | None, overrides: dict[str, Any]) -> "Plan":
     if not data:
-        raise UserError("There is nothing to plan for: name data files with --data.")
+        raise UserError("There is nothing to plan for. Name data files with --data.")
     if minutes is not None and not 0 < minutes < 10**6:
-        raise UserError(f"--minutes is {minutes}; expected a number above 0.")
+        raise UserError(f"--minutes is {minutes}; expected a number above 0 and below 1,000,000.")
     from ocr_panoptic.workbench.planning.plan import make_plan
 
     return make_plan(data, minutes, overrides)

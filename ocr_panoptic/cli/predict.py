@@ -34,10 +34,10 @@ def argument_parser() -> CommandParser:
         "--labels",
         choices=LABELS,
         default=LABELS[0],
-        help="values in label PNGs: class numbers from 0 (train), or the labels of the data set",
+        help="values in label PNGs: class numbers from 0 (train), or the data set's own (dataset)",
     )
-    parser.add_argument("--overlays", action="store_true", help="also draw segments over images")
-    parser.add_argument("--num-gpus", type=positive, default=1, help="number of processes")
+    parser.add_argument("--overlays", action="store_true", help="also save images with segments")
+    parser.add_argument("--num-gpus", type=positive, default=1, help="processes, one per GPU")
     parser.add_model()
     return parser
 
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     from ocr_panoptic.predict.trained_model import trained_model
 
     inputs = find_inputs(args.input, args.output)
-    check_output_folder(args.output, "--output", "Name a folder in which you can write.")
+    check_output_folder(args.output, "--output", "Name a folder that you can write to.")
     model = trained_model(args.config_file, args.weights, args.opts)
     words = model, inputs, args.output, args.labels, args.overlays
     settings = {"cfg": model.cfg, "imports": args.imports}

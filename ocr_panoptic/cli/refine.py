@@ -22,12 +22,12 @@ def argument_parser() -> CommandParser:
         "--scale",
         type=positive,
         default=2,
-        help="number by which offsets are multiplied (default 2)",
+        help="factor by which offsets are multiplied (default 2)",
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--weights", help="weights of a trained SegFix model")
     source.add_argument(
-        "--offsets", type=path, help="folder of .mat files, which are named like the images"
+        "--offsets", type=path, help="folder of .mat files with offsets, named like the images"
     )
     source.add_argument(
         "--oracle", metavar="DATA_SET", help="data set whose ground truth gives the offsets"
@@ -66,4 +66,4 @@ def run(args: argparse.Namespace) -> None:
         images = {item.name: item.source for item in items}
         offsets = refine.predicted_offsets(cfg, images)
     count = refine.refine_labels(args.predictions, args.output, offsets, args.scale)
-    print(f"Wrote refined predictions of {count} images to {args.output}")
+    print(f"Wrote {count} refined label PNG(s) to {args.output}")

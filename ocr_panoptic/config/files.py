@@ -115,7 +115,7 @@ def load_config(
         cfg.MODEL.DEVICE = "auto"  # this machine may lack the device of the training
     if cfg.MODEL.TRUST_PICKLE:
         logger.warning(
-            "A config file cannot set MODEL.TRUST_PICKLE. Set it on the command line or in Python."
+            "Ignored MODEL.TRUST_PICKLE: only the command line or Python can set it, not a file."
         )
         cfg.MODEL.TRUST_PICKLE = False
     overrides = overrides_of(overrides)
@@ -142,9 +142,9 @@ def overrides_of(words: Overrides | Sequence[Any]) -> dict[str, Any]:
     if flags := [word for word in map(str, words) if word.startswith("--")]:
         raise UserError(f"{' '.join(flags)}: put flags before the first KEY VALUE")
     if joined := [word for word in map(str, words[::2]) if re.match(r"[A-Z][\w.]*=", word)]:
-        raise UserError(f"{joined[0]:.100}: write the KEY and its VALUE as two words, without =")
+        raise UserError(f"{joined[0]:.100}: separate KEY and VALUE with a space, not with =")
     if len(words) % 2:
-        raise UserError(f"Expected pairs of KEY VALUE, but found {len(words)} words: {words}")
+        raise UserError(f"Expected KEY VALUE pairs, but found {len(words)} word(s): {words}")
     return dict(zip(words[::2], words[1::2]))
 
 
@@ -263,8 +263,8 @@ def find_config(config: str) -> str:
     if os.path.isfile(config):
         if are_weights(config):
             raise UserError(
-                f"{config} is a weights file, not a config. Name it as the weights (--weights), "
-                "and name a config or the folder of a run as the config (--config-file)."
+                f"{config} is a weights file, not a config. Give it as the weights (--weights), "
+                "and give a config or the folder of a run as the config (--config-file)."
             )
         return config
     if (known := config_path(config)).is_file():

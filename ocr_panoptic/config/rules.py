@@ -104,7 +104,7 @@ def numbers(which: str, permits: Callable[[float], bool]) -> Allowed:
 
 def some_of(*names: str) -> Allowed:
     """Return a rule that allows lists of the given names in which no name occurs twice."""
-    text = f"a list of {', '.join(names)}, each at most once"
+    text = f"a list of any of {', '.join(names)}, each at most once"
     return of_form(text, lambda values: len({*values} & {*names}) == len(values))
 
 
@@ -123,7 +123,7 @@ def _are_counts(values: Sequence) -> bool:
 
 
 ANY = of_form("", lambda value: True)
-FROM_0 = numbers("of at least 0", lambda value: value >= 0)
+FROM_0 = numbers("not below 0", lambda value: value >= 0)
 # NumPy's seeds are below 2**32, and each process adds its rank.
 SEED = of_form("a number up to 2147483647, or -1 for a random seed", lambda value: value < 2**31)
 ABOVE_0 = of_form("a number above 0", lambda value: 0 < value < math.inf)
@@ -141,7 +141,7 @@ SIZES = of_form(
     lambda sizes: len(sizes) > 0 and _are_counts(sizes),
 )
 STEPS = of_form(
-    "a tuple of increasing iterations, or of increasing shares of SOLVER.MAX_ITER in (0, 1)",
+    "a tuple of increasing iterations, or of increasing fractions of SOLVER.MAX_ITER in (0, 1)",
     lambda steps: (
         (_are_counts(steps) or all(isinstance(step, float) and 0 < step < 1 for step in steps))
         and [*steps] == sorted(steps)

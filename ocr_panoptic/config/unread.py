@@ -62,5 +62,5 @@ def check_unread_keys(cfg: CfgNode) -> None:
         raise UserError(
             "The config sets keys that have no effect:\n  "
             + "\n  ".join(faults)
-            + "\nRemove them, set them to their defaults, or choose a model that reads them."
+            + "\nRemove them, set them to their defaults, or choose a model that uses them."
         )

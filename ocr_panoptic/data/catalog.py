@@ -149,8 +149,8 @@ def check_files(names: Iterable[str]) -> None:
         if lost:
             raise MissingFileError(
                 f"Data set {name}: cannot find {first_few(lost)}. Move the data back, arrange "
-                "them as datasets/README.md describes, or set DETECTRON2_DATASETS to their parent "
-                "folder."
+                "them as datasets/README.md describes, or set DETECTRON2_DATASETS to the folder "
+                "that contains your data sets."
             )
 
 

@@ -96,7 +96,7 @@ class DataSummary:
         for split in self.splits:
             file, things = split.most_things
             too_many = (
-                f"{file} has {things} things, but the model can detect at most {detections} in an "
+                f"{file} has {things} objects, but the model can detect at most {detections} in an "
                 "image. Raise TEST.DETECTIONS_PER_IMAGE."
             )
             for text in (*split.warnings, *([too_many] if things > detections else [])):

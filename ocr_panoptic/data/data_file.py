@@ -73,7 +73,7 @@ DETECTRON2S = re.compile(
     r"voc_20(07|12)_(train|val|trainval|test)|ade20k_sem_seg_(train|val)"
 )
 CLASS_KEYS = ("classes", "ignore", "flip_pairs")  # only for semantic data
-FORM = "name; panoptic or semantic; channels; and for semantic data classes, ignore and flip_pairs"
+FORM = "name, panoptic or semantic, channels; for semantic data also classes, ignore, flip_pairs"
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ def _faults(content: dict) -> Iterator[str]:
     if (channels := content.get("channels", 3)) not in CHANNELS:
         yield f"channels is {channels!r:.100}, expected one of {', '.join(map(str, CHANNELS))}."
     if len(kinds) != 1:
-        yield f"expected either panoptic or semantic, found {' and '.join(kinds) or 'neither'}."
+        yield f"expected the key panoptic or semantic, found {'both' if kinds else 'none'}."
     elif not splits or not isinstance(splits, dict):
         yield f"{kinds[0]} must map splits (train, val) to their paths, found {splits!r:.100}."
     else:

@@ -51,18 +51,18 @@ def photo_warnings(
         if dark and (is_deep or len(dark) == len(values)):
             which = f"all {number}" if len(dark) == len(values) else f"{len(dark)} of {number}"
             yield (
-                f"{which} images with {16 if is_deep else 8} bits look black: their brightest "
+                f"{which} image(s) with {16 if is_deep else 8} bits look black: their brightest "
                 f"pixel is at {max(dark):.1%} of white. If they come from a sensor with fewer "
                 f"bits, multiply all values by {2 ** int(math.log2(1 / max(dark)))}."
             )
     if channels == 1 and len(depths) == 2:
         yield (
-            f"{depths[True]} images have 16 bits and {depths[False]} have 8 bits, and their "
-            "values are not rescaled. Convert all images to the same bit depth."
+            f"found {depths[True]} 16-bit and {depths[False]} 8-bit image(s), but values are not "
+            "rescaled. Convert all images to the same bit depth."
         )
     if turned := [file for file, photo in photos if photo.is_turned]:
         yield (
-            f"EXIF data rotate or mirror {len(turned)} images without changing their size "
+            f"EXIF data rotate or mirror {len(turned)} image(s) without changing their size "
             f"({first_few(turned)}). Their labels must match the rotated images. If the labels "
-            "were drawn on the stored pixels, remove the EXIF data."
+            "were drawn on the unrotated images, remove the EXIF data."
         )

@@ -228,5 +228,5 @@ def data_file_advice(
             if kind == "semantic":
                 content["classes"] = list(metadata.get("stuff_classes") or [])
             text = yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=10_000)
-            return f" Or save these lines in a file and give it with --data:\n{text.rstrip()}"
+            return f" Or save these lines to a file and give it as --data:\n{text.rstrip()}"
     return ""

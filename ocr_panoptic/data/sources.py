@@ -95,6 +95,6 @@ def _compare_classes(data_sets: Mapping[str, DataSet]) -> None:
                 faults.append(
                     f"{data_sets[name].file.path}: the {kind} classes of {first} "
                     f"({data_sets[first].file.path}) and {name} differ: {first_few(different)}. "
-                    "Data that are used together must have the same classes, ordered by id."
+                    "Data that are used together must have the same classes, in the same order."
                 )
     raise_if_any(faults)

@@ -39,7 +39,7 @@ def training_records(cfg: CfgNode, *, log: bool = False) -> list[dict]:
         if empty := [name for name in names if not DatasetCatalog.get(name)]:
             raise UserError(f"{', '.join(empty)}: there are no images to train on.") from error
         raise UserError(
-            f"{', '.join(names)}: no image has an object that is not a crowd. To train on images "
+            f"{', '.join(names)}: no image has an object, apart from crowds. To train on images "
             "without objects, set DATALOADER.FILTER_EMPTY_ANNOTATIONS False."
         ) from error
 

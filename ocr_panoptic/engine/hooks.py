@@ -85,7 +85,7 @@ class Checkpoints(HookBase):
         if self._saved == iteration:
             return
         if what := not_finite(self._model.state_dict()):
-            raise FloatingPointError(f"The model is broken after iteration {iteration}: {what}.")
+            raise FloatingPointError(f"Training diverged by iteration {iteration}: {what}.")
         is_last = iteration + 1 == self.trainer.max_iter
         name = "model_final" if is_last else f"model_{iteration:07d}"
         keep = self._solver.CHECKPOINTS_TO_KEEP
@@ -183,7 +183,7 @@ class BestModel:
         value = float(metrics.get(self.metric, math.nan))
         if math.isnan(value):
             text = "TEST.BEST_CHECKPOINT %s has no value, so no best model is saved. Metrics: %s"
-            logger.warning(text, self.metric, ", ".join(metrics))
+            logger.warning(text, self.metric, ", ".join(metrics) or "none")
         elif value > self.value:
             self.value, self.iteration = value, iteration
             best = {self.metric: value}
@@ -231,8 +231,8 @@ class Evaluation(hooks.EvalHook):
         if comm.all_gather(waited >= self.patience)[0]:
             kept = f"The best was {best.value:g} ({best.path}, iteration {best.iteration + 1})."
             logger.info(
-                f"TEST.PATIENCE ends the training: {best.metric} has not risen in {waited} "
-                f"evaluations. {kept if best.iteration >= 0 else 'It has never had a value.'}"
+                f"TEST.PATIENCE ends the training: {best.metric} has not improved in {waited} "
+                f"evaluation(s). {kept if best.iteration >= 0 else 'It has never had a value.'}"
             )
             raise EndedEarly
 

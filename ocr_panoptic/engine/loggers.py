@@ -64,7 +64,7 @@ class RunLogger(EventWriter):
         try:
             self._service = importlib.import_module(name)
         except ModuleNotFoundError as error:
-            text = f"LOGGERS names {name}, but {error.name} is missing. Run: pip install {name}"
+            text = f"LOGGERS needs {error.name}, which is not installed. Run: pip install {name}"
             raise MissingPackageError(text) from error
         self._name, self._cfg, self._last = name, cfg, -1
 
@@ -102,5 +102,5 @@ class RunLogger(EventWriter):
             call(*args, **keys)
         except Exception as error:
             logging.getLogger(__name__).warning(
-                "%s failed (%s). metrics.json has all values.", self._name, error
+                "Logging to %s failed (%s). metrics.json has all values.", self._name, error
             )

@@ -29,7 +29,7 @@ def prepare_folder(folder: str, *, is_new: bool) -> None:
         UserError: the folder cannot be written, or has the checkpoints of another training although
             ``is_new`` says that a training starts here.
     """
-    fix = "Set OUTPUT_DIR to a folder on this machine in which you can write."
+    fix = "Set OUTPUT_DIR to a folder on this machine that you can write to."
     if not folder or "://" in folder:
         raise UserError(f"OUTPUT_DIR is {folder or 'empty'}. {fix}")
     check_output_folder(folder, "OUTPUT_DIR", fix)

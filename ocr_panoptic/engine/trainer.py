@@ -215,7 +215,8 @@ class ResumableTrainer(DefaultTrainer):
             fit = loaded.fit
             raise UserError(
                 "The run cannot be resumed, because the config describes another model. Use the "
-                f"run's config. {len(fit.faults) + len(fit.unused)} tensors differ:{fit.listing(3)}"
+                f"run's config. Tensors that differ ({len(fit.faults) + len(fit.unused)}):"
+                f"{fit.listing(3)}"
             )
         if self.averaging:
             self.averaging.begin()
@@ -340,7 +341,7 @@ def start_summary(trainer: ResumableTrainer) -> str:
 data      {", ".join(cfg.DATASETS.TRAIN)} ({images} images), evaluated on \
 {", ".join(cfg.DATASETS.TEST) or "nothing"}{classes}
 model     {cfg.MODEL.META_ARCHITECTURE}: {cfg.MODEL.BACKBONE.NAME}, {head}{context}; \
-{trained / 1e6:.1f} M trained parameters
+{trained / 1e6:.1f} M trainable parameters
 weights   {checkpointer.summary()}
 schedule  {solver.MAX_ITER - start} iterations of {solver.IMS_PER_BATCH} images, {epochs:.1f} \
 epochs; {solver.OPTIMIZER}, learning rate {solver.BASE_LR:g}, {solver.LR_SCHEDULER_NAME}

@@ -50,7 +50,7 @@ def confusion_matrix(
     if joint.size > num_classes * width:
         raise UserError(
             f"the prediction has the label {int(prediction.max())}, expected 0..{num_classes - 1}. "
-            "Model and data must have the same classes"
+            "The model and the data must have the same classes"
         )
     joint = joint.reshape(num_classes, width)
     joint[:, ignore_label] = 0
@@ -162,11 +162,11 @@ def confusion_figure(confusion: np.ndarray, class_names: Sequence[str]) -> Figur
     axes = figure.add_subplot()
     colours = colormaps["Blues"].with_extremes(bad="lightgrey")
     picture = axes.imshow(percent, cmap=colours, vmin=0, vmax=100)
-    for axis, label in ((axes.xaxis, "prediction"), (axes.yaxis, "truth")):
+    for axis, label in ((axes.xaxis, "prediction"), (axes.yaxis, "ground truth")):
         axis.set_ticks(range(num_classes), class_names, fontsize=8 if is_small else 6)
         axis.set_label_text(label)
     axes.tick_params("x", rotation=90)
-    figure.colorbar(picture, ax=axes, shrink=0.6, label="percent of the true class")
+    figure.colorbar(picture, ax=axes, shrink=0.6, label="% of the pixels of the true class")
     if is_small:
         for i, j in np.argwhere(np.nan_to_num(percent).round() > 0):
             colour = "white" if percent[i, j] > 60 else "black"

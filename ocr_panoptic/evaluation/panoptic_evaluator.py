@@ -162,6 +162,6 @@ def _table(averages: dict[str, float], quality: PanopticQuality) -> str:
     ]
     table = tabulate(rows, headers=["", *metrics, "categories"], floatfmt=".3f")
     return (
-        f"{table}\nObjects in an image (mean over the thing classes): {averages['objects']:.2f}; "
-        f"error of their count {averages['count_error']:.2f}, bias {averages['count_bias']:+.2f}"
+        f"{table}\nObjects per image and thing class: {averages['objects']:.2f} on average; error "
+        f"of the predicted count {averages['count_error']:.2f}, bias {averages['count_bias']:+.2f}"
     )

@@ -69,7 +69,7 @@ class SemSegDump(DatasetEvaluator):
             write_label_png(self._folder / png, self._raw_labels[labels])
 
     def evaluate(self) -> None:
-        logger.info("Semantic predictions are in %s", self._folder)
+        logger.info("Wrote semantic predictions to %s", self._folder)
 
 
 def with_dataset_ids(segments: list[dict], metadata: Metadata) -> list[dict]:
@@ -113,7 +113,7 @@ class PanopticDump(DatasetEvaluator):
         if comm.is_main_process():
             annotations = {"annotations": [*chain.from_iterable(gathered)]}
             write_text(self._folder / f"{PANOPTIC}.json", json.dumps(annotations))
-            logger.info("Panoptic predictions are in %s", self._folder / PANOPTIC)
+            logger.info("Wrote panoptic predictions to %s", self._folder / PANOPTIC)
 
 
 def png_names(dataset_name: str) -> dict[str, str]:

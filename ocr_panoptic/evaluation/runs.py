@@ -35,5 +35,5 @@ def check_sizes(truth: np.ndarray, prediction: np.ndarray) -> None:
     if truth.shape != prediction.shape:
         raise UserError(
             f"the prediction has size {list(prediction.shape)} [H, W], but the ground truth has "
-            f"{list(truth.shape)}. Predict at the size of the image"
+            f"{list(truth.shape)}. Resize the prediction to the size of the image"
         )

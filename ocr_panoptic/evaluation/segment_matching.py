@@ -208,7 +208,7 @@ def _joint_histogram(
     unnamed = np.unique(predicted_ids[predicted_index < 0])
     if unnamed.size:
         raise UserError(
-            f"the prediction has {unnamed.size} segment ids that are missing from its "
+            f"the prediction has {unnamed.size} segment id(s) that are missing from its "
             f"segments_info: {', '.join(map(str, unnamed[:10]))}"
         )
     shape = len(rows) + 2, len(columns) + 1

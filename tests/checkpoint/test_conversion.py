@@ -307,7 +307,7 @@ def test_tensors_that_do_not_fit(w18, name, change, message):
         del tensors[name]
     else:
         tensors[name] = torch.zeros(7, 1, 1, 1)
-    fault = f"(?s)hrnet weights .* [12] tensors do not fit.*{message}"
+    fault = f"(?s)hrnet weights .* [12] tensor.s. do not fit.*{message}"
     with pytest.raises(ValueError, match=fault):
         convert_weights(tensors, "hrnet", shapes)
 
@@ -315,12 +315,22 @@ def test_tensors_that_do_not_fit(w18, name, change, message):
 @pytest.mark.parametrize(
     "config, file, output, message",
     [
-        ("hrnet_lip", "published.pth", "out.pth", "4 tensors .*(19, 512, 1, 1) in the file, (20,"),
+        (
+            "hrnet_lip",
+            "published.pth",
+            "out.pth",
+            "4 tensor.s. .*(19, 512, 1, 1) in the file, (20,",
+        ),
         ("mmseg_R_101_cityscapes", "published.pth", "out.pth", "hrnet weights that the config"),
-        ("hrnet_cityscapes", "own.pth", "out.pth", "hrnet weights: no tensor has a name of the"),
+        (
+            "hrnet_cityscapes",
+            "own.pth",
+            "out.pth",
+            "hrnet weights: no tensor is named like",
+        ),
         ("hrnet_cityscapes", "nowhere.pth", "out.pth", "nowhere.pth: file not found"),
         ("hrnet_cityscapes", "text.pth", "out.pth", "text.pth is not a checkpoint"),
-        ("hrnet_cityscapes", "text.pth", "text.pth", "text.pth is the published file"),
+        ("hrnet_cityscapes", "text.pth", "text.pth", "text.pth would overwrite the published file"),
         ("hrnet_cityscapes", "text.pth", "out.onnx", "out.onnx; expected a name that ends in .pth"),
     ],
 )

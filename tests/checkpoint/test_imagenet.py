@@ -196,7 +196,7 @@ def test_a_checkpoint_of_this_package(tmp_path, caplog):
     expected[first] = 0.75 * expected[first][:, [0, 1, 2, 0]]
     for name, value in after.state_dict().items():
         assert torch.equal(value, expected[name]), name
-    assert f"Adapted weights for 3 image channels to 4 channels: {first}" in caplog.text
+    assert f"Adapted 3-channel weights to 4-channel images: {first}" in caplog.text
     with pytest.raises(ValueError, match=f"do not fit the model: 1 of .*(?s:.*){first}"):
         SafeCheckpointer(after, demands=Demands(strict=True)).load(str(file))
     # Weights for other channels cannot become weights for colours.

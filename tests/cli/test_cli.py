@@ -69,7 +69,7 @@ def test_a_mistyped_word_gets_a_suggestion(capsys):
     assert "at the end" not in fails(capsys, "train", "--norm", "BN")  # eight keys end in NORM
     assert argument_parser().parse_args(["--num-g", "2"]).num_gpus == 2  # flags may be abbreviated
     assert argument_parser().parse_args(["--data", "a.yaml", "SEED=1"]).opts == ["SEED=1"]
-    assert "Use only one flag" in fails(capsys, "train", "--resume", "auto", "--overwrite")
+    assert "Choose one." in fails(capsys, "train", "--resume", "auto", "--overwrite")
     assert "--data: expected at least one file" in fails(capsys, "train", "--data", "SEED", "1")
 
 
@@ -78,9 +78,12 @@ OWN = "Custom-PanopticSegmentation/panoptic_fpn_ocr_R_50"
 MISTAKES = [  # words of a command, part of the message
     ("train", "No config is named. Name one with --config-file"),
     ("train --data a.yaml", "a.yaml: data file not found"),
-    ("train --config-file {own} --minutes 5", "Name data, and leave out --config-file"),
-    ("train --minutes 5", "Name data, and leave out --config-file"),
-    ("plan", "nothing to plan for: name data files"),
+    (
+        "train --config-file {own} --minutes 5",
+        "needs --data, and cannot be combined",
+    ),
+    ("train --minutes 5", "needs --data, and cannot be combined"),
+    ("plan", "nothing to plan for. Name data files"),
     ("plan --data nope.yaml", "nope.yaml: data file not found"),
     ("train --config-file nope", "The config nope does not exist"),
     (f"train --config-file {OCR_3X.replace('R_50', 'R50')}", f"Did you mean {OCR_3X}?"),
@@ -98,10 +101,10 @@ MISTAKES = [  # words of a command, part of the message
     ("check nope.yaml", "nope.yaml: data file not found"),
     ("evaluate --weights nope.pth", "The weights nope.pth do not exist"),
     ("predict --weights {own} --input nope --output o", "nope: no such file or folder"),
-    ("predict --input . --output o", "Name a trained model"),
+    ("predict --input . --output o", "No trained model is named"),
     (f"predict --config-file {{own}} --input {PHOTO} --output {PHOTO}", "is a file. Name a folder"),
     ("train --config-file /dev/null", "The config /dev/null is not a file"),
-    ("report", "Name a trained model"),
+    ("report", "No trained model is named"),
     ("regions --config-file {own} TEST.FLIPP 1", "Did you mean TEST.FLIP?"),
     ("fit-merge --config-file {own} --data nope.yaml", "nope.yaml: data file not found"),
     ("compare --config-file nope --output o", "The config nope does not exist"),

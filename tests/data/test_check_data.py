@@ -180,15 +180,15 @@ TURNED[274] = 3
             [PHOTO] * 3,
             [LABELS, LABELS * 255, LABELS],
             {},
-            "1 label images have 255, which is ignored by default, but no b (1.png). 2 have b but "
-            "no 255 (0.png, 2.png).",
+            "1 label image(s) have 255, which is ignored by default, but no pixel of b (1.png). 2 "
+            "have b but no 255 (0.png, 2.png).",
         ),
         (
             [PHOTO] * 7,
             [LABELS, LABELS * 2, *[LABELS * 255] * 3, LABELS * 0, RIMMED],
             {"classes": ["a", "b", "c"]},
-            "3 label images have 255, which is ignored by default, but no b (2.png, 3.png, 4.png). "
-            "1 have b but no 255 (0.png).",
+            "3 label image(s) have 255, which is ignored by default, but no pixel of b (2.png, "
+            "3.png, 4.png). 1 have b but no 255 (0.png).",
         ),
         ([PHOTO] * 5, [RIMMED, RIMMED, LABELS, LABELS * 0, LABELS * 255], {}, ""),
         ([PHOTO] * 2, [LABELS, LABELS * 255], {"ignore": 255}, ""),
@@ -197,9 +197,9 @@ TURNED[274] = 3
             [PHOTO[..., 0], np.full((2, 4), 51200, np.uint16)],
             [LABELS, LABELS],
             {"channels": 1},
-            "1 images have 16 bits and 1 have 8",
+            "found 1 16-bit and 1 8-bit image(s)",
         ),
-        ([(PHOTO, TURNED)], [LABELS], {}, "EXIF data rotate or mirror 1 images"),
+        ([(PHOTO, TURNED)], [LABELS], {}, "EXIF data rotate or mirror 1 image(s)"),
     ],
 )
 def test_warnings_about_data_without_faults(tmp_path, photos, labels, about, warning):

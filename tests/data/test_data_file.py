@@ -62,7 +62,7 @@ CHANGES = [
     ({"name": None}, r"name None: use only letters"),
     ({"name": "../x"}, r"name '\.\./x': use only letters"),
     ({"nam": "city"}, "the file has the unknown key 'nam'. Did you mean name?"),
-    ({"semantic": SEMANTIC["semantic"]}, "either panoptic or semantic, found panoptic and"),
+    ({"semantic": SEMANTIC["semantic"]}, "the key panoptic or semantic, found both"),
     ({"panoptic": None}, r"panoptic must map splits \(train, val\) to their paths, found None"),
     ({"panoptic": {"a b": PANOPTIC["panoptic"]["val"]}}, "name 'a b': use only letters"),
     ({"panoptic": {"train": "x"}}, "panoptic: train must have the keys images, annotations"),

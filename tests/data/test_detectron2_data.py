@@ -301,7 +301,7 @@ def test_refused_with_a_data_file_that_is_enough(tiny_data, tmp_path, way):
     name = {"standard": "theirs_val", "separated": "theirs_val_separated"}[way]
     with pytest.raises(UserError, match="must begin with 'things'") as error:
         registered_metadata(name)
-    _, _, lines = str(error.value).partition("with --data:\n")
+    _, _, lines = str(error.value).partition("as --data:\n")
     assert len(lines.splitlines()) <= 4
     (tmp_path / "a.yaml").write_text(lines)
     DatasetCatalog.remove(name)

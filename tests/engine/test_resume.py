@@ -212,7 +212,7 @@ def test_another_training_in_the_folder(interrupted, resume, short_args):
     assert not (interrupted / "metrics.json").read_text()
     assert {path.name for path in interrupted.glob("model_0*.pth")} == set()
     # If it is killed before its first checkpoint, the other training must not go on instead.
-    with pytest.raises(FileNotFoundError, match="no checkpoint of the last training"):
+    with pytest.raises(FileNotFoundError, match="no checkpoint to continue from"):
         resume()
     trainer = Trainer(setup(short_args(flags=("--resume", "auto")))[0])
     trainer.resume_or_load("auto")

@@ -41,7 +41,11 @@ RISING = "a tuple of increasing iterations"
         ("MODEL.OCR.KEY_CHANNELS", 0, "at least 1"),
         ("MODEL.SEM_SEG_HEAD.OHEM_THRESHOLD", 90, "a number in (0, 1]"),
         ("MODEL.PIXEL_STD", [1, 1, math.nan], "a list of numbers above 0"),
-        ("MODEL.PANOPTIC_FPN.COMBINE.CLASS_CONFIDENCE", [0.5, "a"], "a list of numbers of at"),
+        (
+            "MODEL.PANOPTIC_FPN.COMBINE.CLASS_CONFIDENCE",
+            [0.5, "a"],
+            "numbers not below 0",
+        ),
         ("MODEL.KEYPOINT_ON", True, "expected the value False"),
         ("MODEL.SEM_SEG_HEAD.IGNORE_VALUE", 254, "expected the value 255"),
         ("MODEL.META_ARCHITECTURE", "Foo", "expected one of OCRSemanticSegmentor, PanopticFPN"),
@@ -72,8 +76,8 @@ REFUSED = [  # config; flags and keys; parts of the message
     (P, "SOLVER.BASE_LR.X 1", "Unknown config key SOLVER.BASE_LR.X ... mean SOLVER.BASE_LR"),
     (P, "MODEL.OCR 5", "MODEL.OCR is a section. Name one of its keys: CHANNELS, KEY_CHANNELS"),
     *((P, f"SOLVER.EPOCHS {v}", f"SOLVER.EPOCHS is {v}; ... a finite") for v in ("inf", "-NaN")),
-    (P, "SOLVER.BASE_LR", "pairs of KEY VALUE"),
-    (P, "SOLVER.BASE_LR=1", "SOLVER.BASE_LR=1: write the KEY and its VALUE as two"),
+    (P, "SOLVER.BASE_LR", "Expected KEY VALUE pairs"),
+    (P, "SOLVER.BASE_LR=1", "SOLVER.BASE_LR=1: separate KEY and VALUE with a space"),
     (P, "SOLVER.BASE_LR 1 --resume", "--resume: put flags before the first KEY"),
     (P, f"{TRAIN} city_train", "city_train; expected ... ('a',) (in a shell:"),
     ("nowhere.yaml", "", "nowhere.yaml"),
@@ -90,7 +94,11 @@ REFUSED = [  # config; flags and keys; parts of the message
     (S, "MODEL.CONTEXT.DILATIONS [1,2,3]", "CONTEXT.NAME ASP-OCR or ASPP"),
     (P, f"{TIMM} MODEL.TIMM.DROP_PATH 0.9", "with MODEL.TIMM.FROZEN False"),
     (P, f"{COSINE} SOLVER.BASE_LR_END 2.0", "BASE_LR_END is 2.0; expected"),
-    (P, "LOGGERS \"['wandb','neptune']\"", "LOGGERS is ... a list of wandb, mlflow, each at most"),
+    (
+        P,
+        "LOGGERS \"['wandb','neptune']\"",
+        "LOGGERS is ... any of wandb, mlflow, each",
+    ),
     (P, "MODEL.EMA.ENABLED True MODEL.EMA.DECAY 1.0", "expected a number in [0, 1)"),
     (P, "INPUT.CHANNELS 4", "(3 values), but INPUT.CHANNELS is 4. Set one"),
     (P, "MODEL.CONTEXT.NAME GT-OCR MODEL.CONTEXT.TRUE_PART all", "is all; expected one"),
@@ -126,7 +134,7 @@ REFUSED = [  # config; flags and keys; parts of the message
     (S, f"TEST.SEGFIX.WEIGHTS gone.pth TEST.SEGFIX.CONFIG_FILE {SEGFIX}", "gone.pth do not exist"),
     (P, "MODEL.WEIGHTS nowhere.pth", "The weights nowhere.pth do not exist"),
     (P, "--eval-only MODEL.WEIGHTS ''", "MODEL.WEIGHTS is empty, but inference needs"),
-    (P, "--resume MODEL.WEIGHTS ''", "--resume found no checkpoint of the last"),
+    (P, "--resume MODEL.WEIGHTS ''", "--resume found no checkpoint to continue"),
 ]
 
 
@@ -154,9 +162,9 @@ def test_doors_of_a_script(tmp_path, monkeypatch):
     (tmp_path / "cats.json").write_text('{"images": [], "annotations": [], "categories": []}')
     for options, fault in (
         (RunOptions(), "No config is named"),
-        (RunOptions(eval_only=True), "Name a trained model"),
+        (RunOptions(eval_only=True), "No trained model is named"),
         (RunOptions(imports=["os.gone.deeper"]), "--import os.gone.deeper: the module is neither"),
-        (RunOptions(imports=["./mine.py"]), "--import ./mine.py: expected a module's name"),
+        (RunOptions(imports=["./mine.py"]), "--import ./mine.py: expected the name of a module"),
         (RunOptions(config_file=str(S), data=["cats.json"]), "ocr-panoptic import --from coco"),
     ):
         with pytest.raises(ValueError, match=fault):

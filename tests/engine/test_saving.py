@@ -83,7 +83,7 @@ def test_the_newest_whole_checkpoint_is_resumed(
         (tmp_path / file).write_bytes(whole[: len(whole) // 2] if content == "half" else content)
     found = checkpointer.get_checkpoint_file()
     assert found == str(tmp_path / f"model_000000{expected}.pth")
-    assert "The newest complete checkpoint is used" in caplog.text
+    assert "Using the newest complete checkpoint" in caplog.text
     for path in tmp_path.glob("*.pth"):
         path.write_bytes(b"")
     assert not checkpointer.get_checkpoint_file()

@@ -65,7 +65,7 @@ def run(tiny_data, semantic_args, monkeypatch):
 @pytest.mark.slow
 def test_a_training_ends_when_the_metric_stops_rising(run, tmp_path, caplog):
     assert run([1, 3, 2, 3], "TEST.PATIENCE", 2) == {"sem_seg": {"mIoU": 3}}
-    message = "mIoU has not risen in 2 evaluations. The best was 3 .*_best.pth, iteration 4"
+    message = r"mIoU has not improved in 2 evaluation\(s\). The best was 3 .*_best.pth, iteration 4"
     assert re.search(message, caplog.text)
     names = [path.name for path in sorted((tmp_path / "run").glob("*.pth"))]
     assert names[-2:] == ["model_0000007.pth", "model_best.pth"]
@@ -87,4 +87,4 @@ def test_a_training_with_a_rising_metric_ends_as_planned(run, tmp_path):
 @pytest.mark.slow
 def test_a_metric_without_a_value_ends_the_patience(run, caplog):
     run([math.nan, math.nan], "TEST.PATIENCE", 2)
-    assert "mIoU has not risen in 2 evaluations. It has never had a value." in caplog.text
+    assert "mIoU has not improved in 2 evaluation(s). It has never had a value." in caplog.text

@@ -214,7 +214,7 @@ def test_the_start_of_a_run(tiny_data, make_args, tmp_path, capsys):
         "with OCR",
     ]
     expected += ["Training starts at iteration 0 of 12", "12 iterations of 2 images"]
-    expected += [f"{parameters:.1f} M trained parameters", "3.0 epochs", "backbone.pth fills "]
+    expected += [f"{parameters:.1f} M trainable parameters", "3.0 epochs", "backbone.pth fills "]
     expected += ["sem_seg_head", "cpu (", str(tmp_path / "run")]
     assert [text for text in expected if text not in printed] == []
     log = (tmp_path / "run/log.txt").read_text()

@@ -190,12 +190,12 @@ def test_a_strangers_config_cannot_allow_pickles(tmp_path, monkeypatch, caplog):
     with pytest.raises(ValueError, match="bomb.pth is a pickle that wants to run"):
         ocr_panoptic.load(config)
     assert not Path("exploded").exists()
-    assert "A config file cannot set MODEL.TRUST_PICKLE" in caplog.text
+    assert "Ignored MODEL.TRUST_PICKLE" in caplog.text
 
 
 def test_weights_given_as_a_config_are_refused(tmp_path):
     (tmp_path / "model.pth").touch()
-    with pytest.raises(ValueError, match="is a weights file, not a config. Name it as the weights"):
+    with pytest.raises(ValueError, match="is a weights file, not a config. Give it as the weights"):
         load_config(str(tmp_path / "model.pth"), [])
 
 

@@ -21,8 +21,8 @@ from .source import PanopticSource
 
 FIRST = 5  # number of images to search for swapped channels
 SWAPPED = (
-    "red and blue are swapped, as OpenCV writes them. The colours match the ids in segments_info "
-    "only after swapping them back."
+    "red and blue are swapped, as when OpenCV saves an RGB array. The colours match the ids in "
+    "segments_info only after swapping red and blue back."
 )
 SWAP = "cv2.imwrite(path, cv2.imread(path)[..., ::-1])"
 SLACK = 2  # pixels by which boxes in a JSON may be too small: Datumaro leaves out the last row
@@ -166,7 +166,7 @@ def _photo(
     if (photo.width, photo.height) != (image.width, image.height):
         faults.append(
             f"{path}: image {image.id!r} has {photo.width}x{photo.height} pixels{photo.note}, but "
-            f"its annotation says {image.width}x{image.height} (width x height)."
+            f"the JSON says {image.width}x{image.height} (width x height)."
         )
     return photo
 
@@ -185,7 +185,7 @@ def _compare_segments(
     if _is_swapped(drawn.keys(), listed.keys()):
         return [f"{path}: {SWAPPED} Correct only the PNGs that are listed here, with {SWAP}"], 0
     for number in sorted(drawn.keys() - listed.keys()):
-        pixels = f"segment {number} covers {drawn[number].area} pixels"
+        pixels = f"segment {number} covers {drawn[number].area} pixel(s)"
         faults.append(f"{path}: {pixels}, but the JSON's segments_info does not list it.")
     for number, segment in listed.items():
         if number > MAX_ID:

@@ -79,8 +79,8 @@ def read_cityscapes_ids(path: str | os.PathLike) -> np.ndarray:
     ids = CITYSCAPES_IDS[values]
     if ids.min() < 0:
         raise UserError(
-            f"{path}: the ids {first_few(list(map(str, np.unique(values[ids < 0]))))} are not "
-            "Cityscapes label ids. Are they train ids, or ids of other classes?"
+            f"{path}: found {first_few(list(map(str, np.unique(values[ids < 0]))))}, expected "
+            "Cityscapes label ids. Are these train ids, or ids of other classes?"
         )
     return ids
 

@@ -110,7 +110,7 @@ def _misplaced(space: LabelSpace, entries: Sequence[PaletteEntry]) -> Iterator[s
             f"{names[known[entry]]!r}, but the label {entry.place} means "
             f"{names[label_map[entry.place]]!r}. The colours are not used, because some belong "
             f"to no class: {first_few([*foreign])}. Correct the colors of the classes, or add "
-            "these to ignore. If the indices are right, remove the colors."
+            "the listed colours to ignore. If the indices are right, remove the colors."
         )
 
 
@@ -177,10 +177,10 @@ def _two_conventions(
     ours = [file for file, image in odd.items() if label not in image.classes]
     if ours and theirs:
         yield (
-            f"{len(ours)} label images have {VOID_LABEL}, which is ignored by default, but no "
-            f"{name} ({first_few([file.name for file in ours])}). {len(theirs)} have {name} but no "
-            f"{VOID_LABEL} ({first_few([file.name for file in theirs])}). If both mean {name}, "
-            f"give each class its labels, such as {{name: {name}, labels: [{label}, "
+            f"{len(ours)} label image(s) have {VOID_LABEL}, which is ignored by default, but no "
+            f"pixel of {name} ({first_few([file.name for file in ours])}). {len(theirs)} have "
+            f"{name} but no {VOID_LABEL} ({first_few([file.name for file in theirs])}). If both "
+            f"mean {name}, give each class its labels, such as {{name: {name}, labels: [{label}, "
             f"{VOID_LABEL}]}}. Otherwise, write ignore: {VOID_LABEL}."
         )
 
@@ -224,7 +224,7 @@ def warnings(
         yield f"these classes have no pixels: {first_few(lost)}.{hint}{what}"
     if near := sum(image.is_near for image in findings):
         yield (
-            f"{near} label images have pixel values between labels, as in JPEG files and at "
+            f"{near} label image(s) have pixel values between labels, as in JPEG files and at "
             "smoothed borders. The nearest labels are used, so borders may be off by a pixel. "
             "Export PNGs that contain only labels."
         )

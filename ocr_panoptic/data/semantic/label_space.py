@@ -152,7 +152,7 @@ def _label_map(
     if 0 < len(without) < len(entries):
         faults.append(
             f"{', '.join(map(repr, without))} must have labels, because other classes have them. "
-            "Give labels to all classes or to no class."
+            "Give labels to all classes or to none."
         )
         return {}
     raw = [_as_list(entry.get("labels", label)) for label, entry in enumerate(entries)]
@@ -185,7 +185,7 @@ def _label_map(
                 if without and label == VOID_LABEL:
                     other = names[label_map[number]]
                     hint = (
-                        f" Without the key labels, it means {other}: write {{name: {other}, "
+                        f" Without the key labels, {text} means {other}: write {{name: {other}, "
                         "labels: ...} for all classes, or remove the class if it should be ignored."
                     )
                 faults.append(f"label {text} is used twice, the second time for {owner!r}.{hint}")

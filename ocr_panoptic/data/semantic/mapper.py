@@ -88,8 +88,8 @@ class SemanticDatasetMapper:
         if self.with_labels and not has_labels(record):
             purpose = "training" if self.is_train else "a context scheme that needs labels"
             raise UserError(
-                f"{record['file_name']}: the record has no sem_seg_file_name, so it cannot be "
-                f"used for {purpose}. Is it a split without labels?"
+                f"{record['file_name']}: this image has no label file (sem_seg_file_name), so it "
+                f"cannot be used for {purpose}. Is its split without labels?"
             )
         labels = self._labels(record) if self.with_labels else None
         if self.truth_of_file and not self.is_train and has_labels(record):

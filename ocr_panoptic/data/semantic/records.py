@@ -121,7 +121,7 @@ class LabelledFolder:
             raw = _files(self.images, tuple(UNREAD_SUFFIXES), [], self.labels).keys() & {*surplus}
             hint = f". Convert {len(raw)} HEIC or raw photos to JPEG" if raw else ""
             logger.warning(
-                f"{self.labels}: {len(surplus)} label images without an image: {some}{hint}"
+                f"{self.labels}: {len(surplus)} label image(s) without an image: {some}{hint}"
             )
         return [(images[key], labels[key]) for key in sorted(wanted)]
 

@@ -79,7 +79,7 @@ def test_both_data_sets(tmp_path, clean_catalog, layout):
 
 
 def test_faults(tmp_path):
-    with pytest.raises(FileNotFoundError, match="neither train/images and train/labels nor"):
+    with pytest.raises(FileNotFoundError, match="expected the folders train/images and"):
         prepare_camvid(tmp_path, tmp_path / "data")
     source = write(tmp_path / "source", ("{}/images", "{}/labels"), "train", "val")
     Image.fromarray(np.full((60, 96), 12, np.uint8)).save(source / "val/labels" / NAME)

@@ -147,7 +147,7 @@ def other_image(content: dict) -> None:
 @pytest.mark.parametrize(
     "change, message",
     [
-        (other_image, "has other images; only one file has 9, 10"),
+        (other_image, "lists different images; only one file has 9, 10"),
         (
             lambda content: content["annotations"][1].update(category_id=92),
             "category 92 of image 25",

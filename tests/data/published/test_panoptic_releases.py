@@ -134,7 +134,7 @@ def test_files_that_are_not_cityscapes(cityscapes):
     with pytest.raises(DataFaults) as error:
         DatasetCatalog.get(CITYSCAPES[0])
     assert {fault.split(":")[0] for fault in error.value.faults} == {str(first), str(second)}
-    assert "the ids 255 are not Cityscapes label ids. Are they train ids" in str(error.value)
+    assert "found 255, expected Cityscapes label ids. Are these train ids" in str(error.value)
 
 
 def ade20k_png(path: Path, red: int) -> None:

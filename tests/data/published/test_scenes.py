@@ -57,7 +57,7 @@ def test_scenes_have_the_difficult_cases(scenes):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((1, 1, 63, 0), r"--size is 63; recognisable objects need at least 64"),
+        ((1, 1, 63, 0), r"--size is 63; expected at least 64"),
         ((0, 1, 96, 0), r"--train 0 --val 1 .*must be at least 1"),
         ((1, 1, 96, -2), r"--seed -2: .*--seed at least 0"),
         ((1, 1, 96, 0, ["sky", "sand"]), r"--classes must include ball or crate or tent"),
@@ -83,6 +83,6 @@ def test_scenes_with_some_classes(tmp_path):
 def test_images_of_a_larger_run_are_not_mixed_in(tmp_path):
     generate_scenes(tmp_path, num_train=2, num_val=1, size=64, seed=0)
     before = files(tmp_path)
-    with pytest.raises(ValueError, match=r"holds 1 images from .* \(such as train_00001.jpg"):
+    with pytest.raises(ValueError, match=r"contains 1 image\(s\) from .* such as train_00001.jpg"):
         generate_scenes(tmp_path, num_train=1, num_val=1, size=64, seed=0)
     assert files(tmp_path) == before

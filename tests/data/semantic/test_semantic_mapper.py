@@ -66,7 +66,7 @@ def test_test_labels_only_for_schemes_that_see_the_truth(cfg, record):
 def test_split_without_labels(cfg, record):
     del record["sem_seg_file_name"]
     assert "image" in SemanticDatasetMapper(cfg, False)(record)
-    with pytest.raises(ValueError, match=r"a\.png: the record has no sem_seg_file_name"):
+    with pytest.raises(ValueError, match=r"a\.png: this image has no label file"):
         SemanticDatasetMapper(cfg, True)(record)
     with pytest.raises(ValueError, match=r"a\.png: .* used for a context scheme that needs labels"):
         SemanticDatasetMapper(cfg, False, keep_labels=True)(record)

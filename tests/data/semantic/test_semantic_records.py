@@ -50,7 +50,7 @@ def test_missing_label(touch, folder, tmp_path):
 def test_surplus_labels_are_left_out(touch, folder, caplog):
     touch("i/1.jpg", "l/1.png", "l/2.png", "l/3.png", "i/3.HEIC", "i/1.dng")
     assert len(folder.pairs()) == 1
-    assert "2 label images without an image: 2, 3. Convert 1 HEIC or raw photos" in caplog.text
+    assert "2 label image(s) without an image: 2, 3. Convert 1 HEIC or raw photos" in caplog.text
 
 
 def test_labels_choose_the_images(touch, tmp_path, caplog):

@@ -58,7 +58,7 @@ def test_faults_that_would_stop_a_run(tiny_data, make_args, tmp_path):
     (tmp_path / "run/model_0000001.pth").write_bytes(b"PK")
     (tmp_path / "run/last_checkpoint").write_text("model_0000001.pth")
     (fault,) = check(make_args(), resume=True).faults
-    assert fault.startswith("--resume found no checkpoint of the last training in OUTPUT_DIR=")
+    assert fault.startswith("--resume found no checkpoint to continue from in OUTPUT_DIR=")
 
     image = Path(DatasetCatalog.get("tiny_train")[-1]["file_name"])  # all images are checked
     os.rename(image, tmp_path / image.name)
