@@ -110,7 +110,7 @@ REFUSED = [  # config; flags and keys; parts of the message
     (P, f"{TRAIN} \"('xyz',)\"", "Data set 'xyz' is not registered ... --data FILE"),
     (P, f"{TRAIN} \"('cityscapes_panoptic_test',)\" {TEST} ()", "on cityscapes_panoptic"),
     (S, f"{TRAIN} \"('tiny_train',)\" {TEST} ()", "tiny_train is a panoptic data set, but a sem"),
-    (P, "MODEL.ROI_HEADS.NUM_CLASSES 80", "HEADS.NUM_CLASSES is 80, but tiny_train has 4"),
+    (P, "MODEL.ROI_HEADS.NUM_CLASSES 80", "HEADS.NUM_CLASSES is 80, but the number of"),
     (S, "MODEL.SEM_SEG_HEAD.NUM_CLASSES 19", "is 19, but tiny_sem_train has 9 classes"),
     # schedule, batch and evaluations
     (S, "SOLVER.MAX_ITER 0", "SOLVER.MAX_ITER and SOLVER.EPOCHS ... both 0"),
@@ -118,7 +118,7 @@ REFUSED = [  # config; flags and keys; parts of the message
     (S, "TEST.PATIENCE 2", "TEST.PATIENCE is 2 ... only with TEST.BEST_CHECKPOINT"),
     (S, f"{BEST} sem_seg/mIoU TEST.PATIENCE 2", "PATIENCE is 2, ... no evaluations"),
     (P, "SOLVER.REFERENCE_WORLD_SIZE 5", "IMS_PER_BATCH is 2; ... (5 processes)"),
-    (P, "SOLVER.ACCUMULATION_STEPS 3", "times SOLVER.ACCUMULATION_STEPS 3"),
+    (P, "SOLVER.ACCUMULATION_STEPS 3", "3 (processes x SOLVER.ACCUMULATION_STEPS)"),
     (P, f"{BEST} sem_seg/miou", "sem_seg/miou; expected a metric"),
     (P, f"{BEST} panoptic/PQ", "panoptic/PQ; expected a metric"),
     (P, f"{BEST} sem_seg/ECE", "sem_seg/ECE; ... better when higher"),
