@@ -137,6 +137,9 @@ def fingerprint(files: DataFiles, workers: int | None = None) -> Fingerprint:
     DataFaults is raised if the data have faults, and UserError if there is nothing to train on.
     """
     files = read_data_files(files)
+    if len({file.kind for file in files}) + len({file.channels for file in files}) > 2:
+        found = ", ".join(f"{file.name}: {file.kind}, {file.channels} channels" for file in files)
+        raise UserError(f"The data files must have the same kind and channels, found {found}.")
     with faults_listed(cache_folder() / f"{files[0].path.stem}_faults.txt"):
         sets = read_data_sets(files, same_classes=True)
         names = {s: [f.data_set(s) for f in files if s in f.splits] for s in (TRAIN, VAL)}
@@ -150,9 +153,6 @@ def fingerprint(files: DataFiles, workers: int | None = None) -> Fingerprint:
         checked = check_sources(sources, workers, thorough=True).splits
     splits, val = checked[: len(names[TRAIN])], checked[len(names[TRAIN]) :]
     parts = [facts_of_split(source, workers) for source in sources[: len(splits)]]
-    if len({file.kind for file in files}) + len({file.channels for file in files}) > 2:
-        found = ", ".join(f"{file.name}: {file.kind}, {file.channels} channels" for file in files)
-        raise UserError(f"The data files must have the same kind and channels, found {found}.")
     return Fingerprint(
         name=files[0].name,
         files=tuple(str(file.path) for file in files),

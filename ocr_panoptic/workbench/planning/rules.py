@@ -28,6 +28,7 @@ GPU_SEMANTIC = {
 LITE0 = "tf_efficientnet_lite0"  # network of the configs for a CPU
 SMALL = 10  # pixels of an object's side below which a larger image pays
 WANTED = 13  # pixels of the median object's side that an enlarged image gives
+LARGER, ENOUGH = 1.25, 16  # enlargement at test for a median object below this many pixels
 THIN = 16  # pixels of a class's width below which a larger image pays
 LARGEST = 2048  # longest side of an image that is predicted as a whole
 TILE = 768  # pixels from tile to tile
@@ -156,16 +157,15 @@ def optimizer(it: Situation) -> Iterator[Decision]:
 def image_size(it: Situation) -> Iterator[Decision]:
     """Enlarge images whose objects or thin classes need it, and crop them; keep small images."""
     size, longest = it.size, it.base["INPUT.MAX_SIZE_TRAIN"]
-    sizes, in_test = it.base["INPUT.MIN_SIZE_TRAIN"], it.base["INPUT.MIN_SIZE_TEST"] or size
+    sizes = it.base["INPUT.MIN_SIZE_TRAIN"]
     wanted, because = resized(it)
     if wanted != size:
-        sizes, in_test = [wanted], wanted
+        sizes = [wanted]
         yield Decision("INPUT.MIN_SIZE_TRAIN", sizes, because)
-        yield Decision("INPUT.MIN_SIZE_TEST", in_test, "as in training")
-    elif "INPUT.MIN_SIZE_TRAIN" in it.given:
-        in_test = sizes[len(sizes) // 2]
-        yield Decision("INPUT.MIN_SIZE_TEST", in_test, "as in training")
-    if wanted == size and size * it.data.aspect <= longest:
+    in_test, because = test_size(it)
+    if in_test != it.base["INPUT.MIN_SIZE_TEST"]:
+        yield Decision("INPUT.MIN_SIZE_TEST", in_test, because)
+    if wanted == size and max(size, in_test) * it.data.aspect <= longest:
         return
     for key, side in (
         ("INPUT.MAX_SIZE_TRAIN", max(*sizes, wanted)),
@@ -204,6 +204,18 @@ def resized(it: Situation) -> tuple[int, str]:
     return max(size, min(wanted, native)), because
 
 
+def test_size(it: Situation) -> tuple[int, str]:
+    """Return the shorter side of an image at test, and why."""
+    size, known = resized(it)[0], it.base["INPUT.MIN_SIZE_TEST"]
+    if "INPUT.MIN_SIZE_TEST" in it.given:
+        return known or it.data.short[1], ""
+    if it.data.sides and (median := it.data.sides[2] * size) < ENOUGH:
+        because = f"more of the objects are found, whose median side is {median:.1f} at {size}"
+        return math.ceil(LARGER * size / 32) * 32, because
+    is_changed = size != it.size or "INPUT.MIN_SIZE_TRAIN" in it.given
+    return (size if is_changed else known or size), "as in training"
+
+
 def levels(it: Situation) -> Iterator[Decision]:
     """Read the features of stride 4, too, where the network of the CPU config has them."""
     key = "MODEL.SEM_SEG_HEAD.IN_FEATURES"
@@ -226,7 +238,9 @@ def objects(it: Situation) -> Iterator[Decision]:
             yield Decision("MODEL.RPN.POST_NMS_TOPK_TRAIN", min(1000, 4 * regions), because)
     found = max(FEW, min(1000, math.ceil(most * 1.2 / 50) * 50))
     because = f"an image has up to {most} objects"
-    if found > FEW:
+    if "TEST.DETECTIONS_PER_IMAGE" in it.given:
+        found = it.base["TEST.DETECTIONS_PER_IMAGE"]
+    elif found > FEW:
         yield Decision("TEST.DETECTIONS_PER_IMAGE", found, because)
     if it.base["MODEL.RPN.POST_NMS_TOPK_TEST"] < 2 * found:
         yield Decision("MODEL.RPN.POST_NMS_TOPK_TEST", 2 * found, because)
@@ -242,7 +256,7 @@ def directions(it: Situation) -> Iterator[Decision]:
 
 def tiles(it: Situation) -> Iterator[Decision]:
     """Predict large images in tiles, which overlap by the side of a large object."""
-    size, _ = resized(it)
+    size, _ = test_size(it)
     if size * it.data.aspect <= LARGEST:
         return
     large = it.data.sides[-1] * size if it.data.sides else 0

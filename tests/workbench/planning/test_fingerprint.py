@@ -100,3 +100,11 @@ def test_refusals(semantic, panoptic, tmp_path):
         fingerprint([semantic([], splits=("train",))], workers=1)
     with pytest.raises(ValueError, match="void"):
         fingerprint([panoptic([(np.zeros((8, 8), int), {})])], workers=1)
+
+
+def test_data_of_two_kinds_are_refused_before_they_are_read(panoptic, tmp_path):
+    file = panoptic([cells(40, 60, 6, 10)])
+    other = tmp_path / "other.yaml"
+    other.write_text(file.read_text().replace("name: drawn", "name: grey") + "channels: 1\n")
+    with pytest.raises(UserError, match="drawn: panoptic, 3 channels, grey: panoptic, 1 channels"):
+        fingerprint([file, other])

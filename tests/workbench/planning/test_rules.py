@@ -88,14 +88,26 @@ def test_small_objects_enlarge_the_images():
     """Objects of 0.02 x 256 = 5 pixels; 13 pixels need a shorter side of 650, rounded up to 672."""
     small = replace(FEW, sides=(0.01, 0.015, 0.02, 0.025, 0.03), short=(500, 900, 1000))
     found = decided(rules.image_size, small)
-    assert found["INPUT.MIN_SIZE_TRAIN"] == [672] and found["INPUT.MIN_SIZE_TEST"] == 672
+    assert found["INPUT.MIN_SIZE_TRAIN"] == [672]
     assert found["INPUT.CROP.SIZE"] == [256, 256] and found["INPUT.CROP.AFTER_RESIZE"]
-    assert "INPUT.MAX_SIZE_TEST" not in found  # 672 x 1.5 < 1333
+    assert "INPUT.MAX_SIZE_TEST" not in found  # 864 x 1.5 < 1333
     native = decided(rules.image_size, replace(small, short=(400, 400, 400)))
-    assert native["INPUT.MIN_SIZE_TEST"] == 400  # more pixels than the image's show no more
-    kept = decided(rules.image_size, small, given=["INPUT.MIN_SIZE_TRAIN"])
-    assert kept == {"INPUT.MIN_SIZE_TEST": 256}
-    assert not decided(rules.image_size, replace(small, sides=(0.02, 0.03, 0.04, 0.05, 0.06)))
+    assert native["INPUT.MIN_SIZE_TRAIN"] == [400]  # more pixels than the image's show no more
+    kept = decided(rules.image_size, small, given=["INPUT.MIN_SIZE_TRAIN", "INPUT.MIN_SIZE_TEST"])
+    assert not kept
+
+
+def test_small_objects_are_found_on_larger_images():
+    """Objects of 0.04 x 256 = 10 pixels; 1.25 x 256 = 320, and 1.25 x 672 = 840, rounded to 864."""
+    small = replace(FEW, sides=(0.02, 0.03, 0.04, 0.05, 0.06))
+    assert decided(rules.image_size, small) == {"INPUT.MIN_SIZE_TEST": 320}
+    assert not decided(rules.image_size, replace(small, sides=(0.01, 0.03, 0.0626, 0.07, 0.1)))
+    assert not decided(rules.image_size, small, given=["INPUT.MIN_SIZE_TEST"])
+    tiny = replace(small, sides=(0.01, 0.015, 0.02, 0.025, 0.03), short=(500, 900, 1000))
+    assert decided(rules.image_size, tiny)["INPUT.MIN_SIZE_TEST"] == 864
+    long = decided(rules.image_size, replace(small, aspect=5.0))
+    assert long["INPUT.MAX_SIZE_TEST"] == 1600  # 320 x 5
+    assert decided(rules.tiles, replace(small, aspect=7.0))  # 320 x 7 = 2,240 pixels
 
 
 def test_small_images_are_not_enlarged_for_large_objects():
