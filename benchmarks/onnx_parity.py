@@ -174,7 +174,7 @@ def compare(name: str, cfg: CfgNode, model: nn.Module) -> list[dict]:
 
 def cell(rows: list[dict]) -> str:
     """Return a cell's text: lowest share of equal pixels (%), and largest logit difference."""
-    shares = [row[key] for row in rows for key in ("labels equal", "segments equal") if key in row]
+    shares = [row[key] for row in rows for key in ("equal labels", "equal segments") if key in row]
     return f"{100 * min(shares):.4f}, {max(row['logits'] for row in rows):.0e}"
 
 

@@ -63,7 +63,7 @@ def check_parity(
         a row for each size, with the entries
 
         - "image", "network": height x width of the image and of the network's input
-        - "labels equal": share of pixels with equal labels
+        - "equal labels": share of pixels with equal labels
         - "logits": largest difference of logits, relative to max(1, largest absolute logit)
         - "confidences": largest difference of confidences
         - "largest logit": the model's largest absolute logit
@@ -73,7 +73,7 @@ def check_parity(
         and, for a panoptic model, the entries
 
         - "segments": numbers of segments that the ONNX file and the model predict
-        - "segments equal": share of pixels in matching segments
+        - "equal segments": share of pixels in matching segments
         - "boxes", "scores": largest differences of matching things (boxes in pixels)
     """
     rows, network = [], model.network
@@ -90,7 +90,7 @@ def check_parity(
         row: dict[str, Any] = {
             "image": "{}x{}".format(*size),
             "network": "{}x{}".format(*tensor.shape[1:]),
-            "labels equal": float((found["labels"] == expected["labels"].numpy()).mean()),
+            "equal labels": float((found["labels"] == expected["labels"].numpy()).mean()),
             "logits": _relative(found["logits"], logits),
             "confidences": _largest(found["confidences"], expected["confidence"].numpy()),
             "largest logit": float(np.abs(logits).max()),
@@ -110,12 +110,12 @@ def parity_faults(row: dict[str, Any]) -> list[str]:
     """Return an error text for each entry of a row of :func:`check_parity` beyond its limit."""
     logits = max(LARGEST_DIFFERENCE, ROUNDING * row.get("rounding", 0.0))
     confidences = logits * max(1.0, row.get("largest logit", 0.0) / 2)
-    limits = {"labels equal": LEAST_SHARE, "segments equal": LEAST_SHARE, "logits": logits}
-    if "segments equal" in row:
+    limits = {"equal labels": LEAST_SHARE, "equal segments": LEAST_SHARE, "logits": logits}
+    if "equal segments" in row:
         limits |= {"confidences": confidences, "scores": LARGEST_DIFFERENCE}
     faults = []
     for key, limit in limits.items():
-        is_share = key.endswith("equal")
+        is_share = key.startswith("equal")
         if key in row and not (row[key] >= limit if is_share else row[key] <= limit):  # or NaN
             at = "least" if is_share else "most"
             faults.append(f"{key} {row[key]:.6g} (at {at} {limit:.6g})")
@@ -137,7 +137,7 @@ def _compare_segments(found: Prediction, expected: InferenceOutput) -> dict[str,
     boxes = instances.pred_boxes.tensor.numpy()
     return {
         "segments": f"{len(found['segments'])}, {len(segments)}",
-        "segments equal": share,
+        "equal segments": share,
         "boxes": max((_largest(a["box"], boxes[b["instance_id"]]) for a, b in things), default=0.0),
         "scores": max((abs(a["score"] - b["score"]) for a, b in things), default=0.0),
     }

@@ -252,7 +252,7 @@ def test_segments_are_compared_without_their_numbers():
     [
         ({}, ""),
         ({"scores": float("nan")}, "scores nan (at most 0.0001)"),
-        ({"segments equal": 0.9998}, "segments equal 0.9998 (at least 0.9999)"),
+        ({"equal segments": 0.9998}, "equal segments 0.9998 (at least 0.9999)"),
         # Logits of 20 may differ by 2e-3, and then a confidence by 1e-3.
         ({"confidences": 9e-4, "largest logit": 20.0}, ""),
         ({"confidences": 2e-3, "largest logit": 20.0}, "confidences 0.002 (at most 0.0"),
@@ -261,7 +261,7 @@ def test_segments_are_compared_without_their_numbers():
     ],
 )
 def test_limits_of_parity(row, fault):
-    good = {"labels equal": 1.0, "segments equal": 1.0, "logits": 0.0, "confidences": 0.0}
+    good = {"equal labels": 1.0, "equal segments": 1.0, "logits": 0.0, "confidences": 0.0}
     found = parity_faults(good | {"scores": 0.0} | row)
     assert found[0].startswith(fault) if fault else not found
 
