@@ -12,7 +12,7 @@ import torch
 from detectron2.config import CfgNode
 from detectron2.layers import ShapeSpec
 from detectron2.modeling import BACKBONE_REGISTRY, Backbone
-from timm.layers import DropPath, LayerNorm2d
+from timm.layers import DropPath, LayerNorm2d, convert_sync_batchnorm, freeze_batch_norm_2d
 from timm.models._features import FeatureGetterNet, FeatureListNet
 from timm.models.efficientnet import EfficientNetFeatures
 from timm.models.hrnet import HighResolutionModule
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from ocr_panoptic.errors import UserError
 
-from .timm_parts import BilinearFusion, SwinBlock, SwinV2Block, convert_norms, fold_network, replace
+from .timm_parts import BilinearFusion, SwinBlock, SwinV2Block, fold_network, replace
 
 # Families, named after timm's modules. In a plain ViT, each block is a feature of the same stride.
 PLAIN = ("vision_transformer", "deit", "eva")
@@ -63,7 +63,8 @@ class TimmBackbone(Backbone):
             features are removed. If the list is empty or has an unknown name, all features are
             computed.
         output_stride: stride of the last feature: 32, or for a ResNet or EfficientNet also 16 or 8.
-        norm: kind of batch norm: "BN", "SyncBN", "FrozenBN", or "naiveSyncBN" (SyncBN on CPUs).
+        norm: kind of batch norm: "BN", "SyncBN" or "FrozenBN"; "naiveSyncBN", in configs of
+            earlier versions, means "SyncBN".
         output_norm: "LN" for a layer norm over the channels of each feature, "" for no norm. A
             plain ViT uses its own last norm; other networks get new norms.
         patch_size: patch size of a plain ViT in pixels; 0 for the patch size of timm's model. The
@@ -108,7 +109,10 @@ class TimmBackbone(Backbone):
             body = _truncated(network, count)
         if drop_path and not any(isinstance(m, DropPath) and m.drop_prob for m in body.modules()):
             raise UserError(_drop_path_fault(name, drop_path))
-        body = convert_norms(body, norm)
+        if norm in ("SyncBN", "naiveSyncBN"):
+            body = convert_sync_batchnorm(body)
+        elif norm == "FrozenBN":
+            body = freeze_batch_norm_2d(body)
         fusion = partial(BilinearFusion, align_corners=align_corners, enlarge_twice=enlarge_twice)
         replace(body, HighResolutionModule, fusion)
         # Each row of HRNet's last exchange computes one feature: freeze rows that no head reads.

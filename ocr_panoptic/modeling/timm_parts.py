@@ -4,13 +4,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import torch.nn.functional as F
-from timm.layers import (
-    BatchNormAct2d,
-    Conv2dSame,
-    ConvNormAct,
-    convert_sync_batchnorm,
-    freeze_batch_norm_2d,
-)
+from timm.layers import Conv2dSame, ConvNormAct
 from timm.models import _efficientnet_blocks as blocks
 from timm.models.hrnet import HighResolutionModule
 from timm.models.resnet import BasicBlock, Bottleneck
@@ -18,11 +12,8 @@ from timm.models.swin_transformer import SwinTransformerBlock
 from timm.models.swin_transformer_v2 import SwinTransformerV2Block
 from torch import Tensor, nn
 
-from ocr_panoptic.errors import UserError
-from ocr_panoptic.layers.conv import CPUSyncBatchNorm
 from ocr_panoptic.layers.folding import fold_into
 from ocr_panoptic.layers.resize import resize
-from ocr_panoptic.layers.sync_norms import UNSYNCHRONISED, converted
 
 
 class BilinearFusion(nn.Module):
@@ -130,30 +121,6 @@ def replace(network: nn.Module, kind: type[nn.Module], make: Callable[[Any], nn.
         for name, module in list(parent.named_children()):
             if type(module) is kind:
                 setattr(parent, name, make(module))
-
-
-def convert_norms(network: nn.Module, norm: str) -> nn.Module:
-    """
-    Convert a network's batch norms, and return the network.
-
-    ``norm`` is "BN" (no change), "SyncBN", "FrozenBN" or "naiveSyncBN" (SyncBN on CPUs). All other
-    norms are kept, and so are activations inside timm's ``BatchNormAct2d``. Use only the returned
-    network afterwards.
-    """
-    conversions = {
-        "BN": lambda network: network,
-        "SyncBN": convert_sync_batchnorm,
-        "FrozenBN": freeze_batch_norm_2d,
-        "naiveSyncBN": _with_naive_norms,
-    }
-    return conversions[norm](network)
-
-
-def _with_naive_norms(network: nn.Module) -> nn.Module:
-    if any(isinstance(module, BatchNormAct2d) for module in network.modules()):
-        raise UserError(UNSYNCHRONISED)
-    replace(network, nn.BatchNorm2d, lambda norm: converted(norm, CPUSyncBatchNorm))
-    return network
 
 
 # Blocks that call their convolutions and norms in the order in which these are registered.
