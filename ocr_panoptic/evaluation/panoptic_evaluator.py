@@ -18,7 +18,6 @@ from ocr_panoptic.metrics import named
 
 from .bootstrap import bootstrap_interval, mean_pq
 from .image_scores import ImageScore, all_counts, panoptic_losses, write_image_scores
-from .object_counts import count_errors
 from .panoptic_quality import PanopticQuality
 from .panoptic_truth import PanopticTruth
 from .predictions import with_dataset_ids
@@ -96,9 +95,11 @@ class PanopticEvaluator(DatasetEvaluator):
         The scores, in percent, are "PQ", "SQ", "RQ" and "BoundaryPQ" of all categories; the suffix
         "_th" means things, and "_st" stuff. The ends of the 95% confidence intervals are "PQ_low",
         "PQ_high", "PQ_th_low" and "PQ_th_high". Each class has the four scores, its numbers of
-        segments ("TP", "FP" and "FN"), and "isthing" (0 or 1). Each thing class has the means of
-        :func:`.count_errors`; without a class, these are means over the thing classes that occur. A
-        score is NaN if there are no segments to compute it from.
+        segments ("TP", "FP" and "FN"), and "isthing" (0 or 1). Each thing class has means over the
+        images: "objects", the true number; "count_error", the absolute difference between the
+        predicted and the true number; and "count_bias", the predicted minus the true number.
+        Without a class, these are means over the thing classes that occur. A score is NaN if there
+        are no segments to compute it from.
         """
         gathered = comm.gather((self.quality, self.boundary_quality, self._images))
         if not comm.is_main_process():
@@ -114,7 +115,11 @@ class PanopticEvaluator(DatasetEvaluator):
         boundary = boundary_total.averages()
         averages |= {f"BoundaryPQ{s}": 100 * boundary[f"PQ{s}"] for s in ("", "_th", "_st")}
         counts = all_counts(images).reshape(len(images), len(total.isthing), 4)
-        errors = count_errors(counts[:, total.isthing])
+        # As in PQ, crowds are not objects: an image has TP + FN true and TP + FP predicted objects.
+        tp, fp, fn = np.moveaxis(counts[:, total.isthing, 1:], -1, 0)
+        parts = {"objects": tp + fn, "count_error": np.abs(fp - fn), "count_bias": fp - fn}
+        number = np.where((tp + fp + fn).any(axis=0), float(len(images)), np.nan)
+        errors = {name: part.sum(axis=0) / number for name, part in parts.items()}
         for name, values in errors.items():
             found = values[~np.isnan(values)].tolist()
             averages[name] = sum(found) / len(found) if found else float("nan")
