@@ -28,7 +28,7 @@ def test_synchronised_norms_have_the_same_names(make, norm):
             assert isinstance(b, SYNCHRONISED), name
 
 
-HEAD, PYRAMID, STAGES = "SEM_SEG_HEAD.IN_FEATURES", "has p2, p3, p4, p5, p6", "has act1, layer1"
+HEAD, PYRAMID, STAGES = "SEM_SEG_HEAD.IN_FEATURES", ": p2, p3, p4, p5, p6", ": act1, layer1"
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,8 @@ HEAD, PYRAMID, STAGES = "SEM_SEG_HEAD.IN_FEATURES", "has p2, p3, p4, p5, p6", "h
     [
         *(("ocr", HEAD, ["p2", "p9"], PYRAMID), ("ocr", HEAD, [], PYRAMID)),
         ("plain", HEAD, ["p2", "p9"], PYRAMID),
-        ("ocr", "FPN.IN_FEATURES", ["res9"], "no 'res9'"),
-        *(("ocr", f"{part}.IN_FEATURES", ["p9"], "no 'p9'") for part in ("RPN", "ROI_HEADS")),
+        ("ocr", "FPN.IN_FEATURES", ["res9"], "feature 'res9'"),
+        *(("ocr", f"{part}.IN_FEATURES", ["p9"], "feature 'p9'") for part in ("RPN", "ROI_HEADS")),
         *(("semantic", HEAD, ["layer9"], STAGES), ("semantic", HEAD, [], STAGES)),
         ("semantic", "SEM_SEG_HEAD.COARSE_IN_FEATURES", ["layer9"], STAGES),
     ],
