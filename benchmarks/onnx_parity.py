@@ -29,8 +29,6 @@ from detectron2.modeling import build_model
 from tabulate import tabulate
 from torch import Tensor, nn
 
-from ocr_panoptic.modeling.semantic_logits import semantic_logits
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from ocr_panoptic.checkpoint.conversion import convert_weights
@@ -161,7 +159,6 @@ def compare(name: str, cfg: CfgNode, model: nn.Module) -> list[dict]:
         rows = check_parity(
             deploy(model, optimize=False),
             Model(path, threads=torch.get_num_threads()),
-            lambda network, inputs: final(semantic_logits(network, inputs)),
             cfg.INPUT.FORMAT,
             RESIZE,
             SIZES,

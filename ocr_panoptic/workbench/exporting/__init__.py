@@ -10,7 +10,3 @@ except ModuleNotFoundError as error:
         f"{error.name} is not installed, but an export needs it. Run: pip install onnx "
         "onnxruntime onnxscript"
     ) from error
-
-from .onnx_file import describe, export_onnx
-
-__all__ = ["describe", "export_onnx"]

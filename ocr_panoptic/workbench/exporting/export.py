@@ -15,13 +15,11 @@ from ocr_panoptic.data.catalog import check_files, register_data_sets
 from ocr_panoptic.data.data_file import DataFile
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.pictures import read_picture, reordered
-from ocr_panoptic.modeling.semantic_logits import semantic_logits
 from ocr_panoptic.predict.identity import identity_of_run
 from ocr_panoptic.predict.model import Model
 from ocr_panoptic.predict.run_info import run_info
 from ocr_panoptic.predict.single_image import class_metadata
 from ocr_panoptic.predict.sources import find_inputs
-from ocr_panoptic.predict.task import task_of
 from ocr_panoptic.predict.trained_model import build_trained_model, trained_model
 
 from .int8_file import Annotated, Predict, annotated_records, write_int8
@@ -68,14 +66,9 @@ def export_model(
     keys = "config_sha256", "weights_sha256", "ocr_panoptic", "detectron2", "torch"
     made = {**{key: info[key] for key in keys}, "precision": precision}
 
-    def logits(network: Any, inputs: list[dict]) -> Any:
-        predicted = semantic_logits(network, inputs)
-        return predicted[1] if isinstance(predicted, tuple) else predicted  # (coarse, refined)
-
     def write(path: Path) -> list[dict[str, Any]]:
         about = describe(model.network, metadata, made), identity_of_run(cfg, metadata.as_dict())
-        resize = task_of(cfg).test_augmentation(cfg)
-        return export_onnx(model, cfg.INPUT.FORMAT, resize, *about, path, logits)
+        return export_onnx(model, cfg, *about, path)
 
     if precision == "float32":
         return tabulate(write(output), headers="keys", tablefmt="github", floatfmt=".2g")

@@ -3,18 +3,18 @@
 import json
 import logging
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
 import torch
 import yaml
+from detectron2.config import CfgNode
 from detectron2.data import Metadata
 from detectron2.data import transforms as T
 from detectron2.modeling import PanopticFPN
 from onnxscript.optimizer import optimize
-from torch import Tensor, nn
+from torch import nn
 
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import categories_of, ids_by_class
@@ -23,6 +23,7 @@ from ocr_panoptic.modeling import InferenceModel
 from ocr_panoptic.modeling.panoptic_merge import rules_of_network
 from ocr_panoptic.predict.onnx_network import TRAINING_KEY
 from ocr_panoptic.predict.run_onnx import FORMAT, METADATA_KEY, Model
+from ocr_panoptic.predict.task import task_of
 
 from .graphs import PanopticGraph, SemanticGraph, build_graph
 from .operators import TRANSLATIONS
@@ -38,12 +39,10 @@ INPUTS = ("resized", "size")
 
 def export_onnx(
     model: InferenceModel,
-    channel_order: str,
-    augmentation: T.Augmentation,
+    cfg: CfgNode,
     description: dict[str, Any],
     training: dict[str, Any],
     path: Path,
-    semantic_logits: Callable[[nn.Module, list[dict]], Tensor],
 ) -> list[dict[str, Any]]:
     """
     Write a model as an ONNX file, and check that onnxruntime reproduces the model's results.
@@ -52,22 +51,20 @@ def export_onnx(
 
     Args:
         model: inference model on the CPU, built with TEST.OPTIMIZED False.
-        channel_order: INPUT.FORMAT of the model's images.
-        augmentation: transform that resizes test images.
+        cfg: the model's config.
         description: classes and origin of the model, from :func:`describe`.
         training: settings and classes of the training, from :func:`.identity_of_run`.
         path: file to write.
-        semantic_logits: function that computes the final logits [1, K, h, w] from a network and its
-            inputs.
 
     Returns:
         a row of differences for each test image, described in :func:`.check_parity`
     """
+    channel_order, augmentation = cfg.INPUT.FORMAT, task_of(cfg).test_augmentation(cfg)
     graph = build_graph(model.network, channel_order)
     with replacing(path) as temporary:
         write_onnx(graph, augmentation, description, temporary, training)
         logger.info("Comparing onnxruntime with PyTorch on images of %d sizes", len(SIZES))
-        rows = check_parity(model, Model(temporary), semantic_logits, channel_order, augmentation)
+        rows = check_parity(model, Model(temporary), channel_order, augmentation)
         for row in rows:
             if faults := parity_faults(row):
                 raise UserError(
@@ -88,8 +85,11 @@ def write_onnx(
     """
     Write a graph, with the resizing before it and the panoptic merge after it, as an ONNX file.
 
-    UserError is raised if PyTorch cannot export the network. Results are not checked. The
-    arguments are described in :func:`export_onnx`.
+    UserError is raised if PyTorch cannot export the network. Results are not checked. Arguments
+    that are not listed are described in :func:`export_onnx`.
+
+    Args:
+        augmentation: transform that resizes test images.
     """
     resize = resize_stage(augmentation)
     # The exporter treats sizes that are 1, or equal by chance, as constants. So every map gets at

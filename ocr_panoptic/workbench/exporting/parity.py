@@ -9,7 +9,7 @@ Shape shorthand: H W size of an image, K classes, h w feature size.
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from ocr_panoptic.data.image_input import ChannelInput
 from ocr_panoptic.modeling import InferenceModel
 from ocr_panoptic.modeling.inference_output import InferenceOutput
+from ocr_panoptic.modeling.semantic_logits import semantic_logits
 from ocr_panoptic.predict.run_onnx import Model, Prediction
 
 LEAST_SHARE = 0.9999
@@ -43,7 +44,6 @@ SIZES = ((128, 192), (97, 259), (480, 100), (201, 157), (417, 833))
 def check_parity(
     model: InferenceModel,
     exported: Model,
-    semantic_logits: Callable[[nn.Module, list[dict]], Tensor],
     channel_order: str,
     augmentation: T.Augmentation,
     sizes: Sequence[tuple[int, int]] = SIZES,
@@ -53,8 +53,6 @@ def check_parity(
 
     Args:
         exported: the model's ONNX file.
-        semantic_logits: function that computes the final logits [1, K, h, w] from a network and its
-            inputs.
         channel_order: INPUT.FORMAT of the model's images.
         augmentation: transform that resizes test images.
         sizes: (height, width) of each image.
@@ -86,7 +84,7 @@ def check_parity(
         found = exported(image)
         with torch.no_grad():
             expected = model(inputs)[0]
-            logits = semantic_logits(network, inputs)[0].numpy()
+            logits = final_logits(network, inputs)[0].numpy()
         row: dict[str, Any] = {
             "image": "{}x{}".format(*size),
             "network": "{}x{}".format(*tensor.shape[1:]),
@@ -98,12 +96,18 @@ def check_parity(
         if row["logits"] > LARGEST_DIFFERENCE:
             with torch.no_grad():
                 inputs[0]["image"] = tensor.double()
-                exact = semantic_logits(copy.deepcopy(network).double(), inputs)[0].numpy()
+                exact = final_logits(copy.deepcopy(network).double(), inputs)[0].numpy()
             row["rounding"] = _relative(logits, exact)
         if "instances" in expected:
             row |= _compare_segments(found, expected)
         rows.append(row)
     return rows
+
+
+def final_logits(network: nn.Module, inputs: list[dict]) -> Tensor:
+    """Return the logits from which a network computes its labels, float [1, K, h, w]."""
+    logits = semantic_logits(network, inputs)
+    return logits[1] if isinstance(logits, tuple) else logits  # (coarse, final)
 
 
 def parity_faults(row: dict[str, Any]) -> list[str]:
