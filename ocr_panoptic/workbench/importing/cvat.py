@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
-import numpy as np
 from defusedxml.ElementTree import ParseError, parse
+from pycocotools import mask as mask_util
 
 from ocr_panoptic.errors import MissingFileError, UserError
 
 from .annotated_image import AnnotatedImage, Segment, join_parts
-from .masks import ellipse, mask_of_polygons, placed, rectangle
+from .masks import ellipse, mask_of_polygons, mask_of_rle, placed, rectangle
 from .reading import Annotations, check_size, image_file, read_each, require_images
 
 XML, IMAGES = "annotations.xml", "images"  # names in an export with images
@@ -104,28 +104,11 @@ def _read_shape(image: AnnotatedImage, shape: Element) -> tuple[int, int | None,
             mask = ellipse(numbers("cx", "cy"), numbers("rx", "ry"), *size, rotation)
         case "mask":
             left, top, columns, rows = map(int, numbers("left", "top", "width", "height"))
-            mask = placed(decode_runs(shape.attrib["rle"], rows, columns), left, top, *size)
+            counts = [int(number) for number in shape.attrib["rle"].split(",")]
+            # The runs go along the rows, whereas COCO's go down the columns.
+            turned = mask_of_rle({"size": [columns, rows], "counts": counts}, columns, rows)
+            mask = placed(mask_util.decode(turned).T > 0, left, top, *size)
         case _:
             raise UserError(f"unknown shape {kind}; expected polygon, box, ellipse or mask")
     group = int(shape.get("group_id", 0)) or None
     return int(shape.get("z_order", 0)), group, Segment(label, mask, is_box=kind == "box")
-
-
-def decode_runs(text: str, height: int, width: int) -> np.ndarray:
-    """
-    Decode CVAT's run lengths into a mask, bool [height, width].
-
-    Args:
-        text: lengths of runs of pixels, row by row and separated by commas. The first run is
-            outside the mask, the second inside, and so on.
-    """
-    lengths = [int(number) for number in text.split(",")]
-    if min(lengths) < 0:
-        raise UserError(f"the rle has a negative run length, {min(lengths)}. Export the task again")
-    if sum(lengths) != height * width:
-        raise UserError(
-            f"the run lengths in the rle add up to {sum(lengths)} pixels, expected "
-            f"{height * width} ({width}x{height}). Export the task again"
-        )
-    inside = np.arange(len(lengths)) % 2 == 1
-    return np.repeat(inside, lengths).reshape(height, width)

@@ -306,10 +306,15 @@ def test_cvat_boxes_and_ellipses_are_rotated(folder):
     assert oval[2:22, 19:21].all() and not oval[:, 23:].any()
 
 
-def test_cvat_places_masks(folder):
-    shape = '<mask label="m" rle="1, 3, 2" left="5" top="2" width="3" height="2"/>'
+@pytest.mark.parametrize(
+    "runs, pixels",
+    [("1, 3, 2", [[2, 6], [2, 7], [3, 5]]), ("0, 1, 3, 2", [[2, 5], [3, 6], [3, 7]])],
+)
+def test_cvat_places_masks(folder, runs, pixels):
+    """As in CVAT's documentation, runs go row after row, and the first is outside the mask."""
+    shape = f'<mask label="m" rle="{runs}" left="5" top="2" width="3" height="2"/>'
     (found,) = cvat(folder, shape).segments
-    assert np.argwhere(found.pixels()).tolist() == [[2, 6], [2, 7], [3, 5]]
+    assert np.argwhere(found.pixels()).tolist() == pixels
 
 
 def test_cvat_joins_the_shapes_of_a_group(folder):

@@ -10,7 +10,6 @@ import pytest
 from pycocotools import mask as rle
 
 from ocr_panoptic.workbench.importing.annotated_image import Segment
-from ocr_panoptic.workbench.importing.cvat import decode_runs
 from ocr_panoptic.workbench.importing.label_studio import decode_brush
 from ocr_panoptic.workbench.importing.masks import (
     check_points,
@@ -177,12 +176,6 @@ def test_shapes_are_cut_at_the_border_of_the_image():
 def test_shapes_outside_the_image(shape):
     with pytest.raises(ValueError):
         shape()
-
-
-def test_runs_are_decoded_like_in_cvats_documentation():
-    """Runs go row after row, and the first run has pixels outside the mask."""
-    assert decode_runs("1, 3, 2", 2, 3).tolist() == [[0, 1, 1], [1, 0, 0]]
-    assert decode_runs("0, 1, 3, 2", 2, 3).tolist() == [[1, 0, 0], [0, 1, 1]]
 
 
 # 2 x 1 pixels: 8 values of 8 bits, in pieces of at most 2, 4, 8 and 16 values.
