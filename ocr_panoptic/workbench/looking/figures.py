@@ -15,13 +15,13 @@ import numpy as np
 from detectron2.data import Metadata
 from PIL import Image, ImageDraw
 
-from ocr_panoptic.formats.coco_panoptic import VOID_LABEL
+from ocr_panoptic.formats.coco_panoptic import VOID_LABEL, label_of_segments
 from ocr_panoptic.formats.pictures import Color
+from ocr_panoptic.formats.segment_runs import SegmentRuns
 from ocr_panoptic.predict.overlays import draw_segments, heat_map, resize_picture, segment_colors
 
 from .scene import Inspection, PanopticMap, SeenRegions
 
-VOID = -1  # differs from every semantic label
 SIDE, REGION_SIDE = 640, 320  # longer side in pixels of a picture, and of a region's picture
 SHOWN = 6  # number of regions to show for a pixel, the most related first
 
@@ -91,20 +91,20 @@ def image_figures(
 
     def semantic(title: str, labels: np.ndarray) -> Picture:
         caption = "no labels in this image"
-        if (known := true_labels != VOID).any():
+        if (known := true_labels != VOID_LABEL).any():
             right = (labels == true_labels)[known].mean()
             caption = f"{100 * right:.1f} % of the pixels correct"
         return Picture(title, caption, drawn(labels, dict(enumerate(stuff_colors))))
 
     views = [Picture("Input", f"{full[1]} × {full[0]} pixels", jpeg_source(image))]
     if isinstance(truth, PanopticMap):
-        true_labels = truth.sem_seg(void=VOID)
+        true_labels = SegmentRuns(truth.ids).labels(label_of_segments(truth.info), VOID_LABEL)
         views.append(panoptic("Truth", truth))
         if inspection.panoptic:
             views.append(panoptic("Panoptic prediction", inspection.panoptic))
     else:
-        true_labels = np.where(truth == VOID_LABEL, VOID, truth.astype(np.int32))
-        caption = f"{len(set(np.unique(true_labels)) - {VOID})} classes"
+        true_labels = truth
+        caption = f"{len(set(np.unique(true_labels)) - {VOID_LABEL})} classes"
         views.append(Picture("Truth", caption, drawn(true_labels, dict(enumerate(stuff_colors)))))
     if inspection.coarse is not None:
         views.append(semantic("Coarse semantics", inspection.coarse))
@@ -114,7 +114,7 @@ def image_figures(
     regions, relation = [], None
     if with_regions and inspection.regions is not None:
         small = resize_picture(image, *page_size(full, REGION_SIDE), smooth=True)
-        for k in set(np.unique(true_labels).tolist()) - {VOID}:
+        for k in set(np.unique(true_labels).tolist()) - {VOID_LABEL}:
             weights = inspection.regions.weights[k]
             caption = f"max {weights.max():.2g} ({weights.max() * weights.size:.0f}×)"
             src = jpeg_source(heat_map(weights, small))
@@ -178,7 +178,7 @@ def _legend(
     things = sorted({s["category_id"] for s in segments if s["isthing"]})
     stuff = {s["category_id"] for s in segments if not s["isthing"]}
     for labels in maps:
-        stuff |= set() if labels is None else set(np.unique(labels).tolist()) - {VOID}
+        stuff |= set() if labels is None else set(np.unique(labels).tolist()) - {VOID_LABEL}
     return [
         *((metadata.thing_classes[k], css_color(metadata.thing_colors[k])) for k in things),
         *((metadata.stuff_classes[k], css_color(metadata.stuff_colors[k])) for k in sorted(stuff)),

@@ -23,18 +23,6 @@ class PanopticMap:
     ids: np.ndarray  # int [H,W]; 0 is void
     info: list[dict[str, Any]]  # with "id", "isthing" and the contiguous "category_id"
 
-    def sem_seg(self, void: int) -> np.ndarray:
-        """
-        Return the map as semantic labels in Panoptic-FPN's convention, int [H,W].
-
-        Things have label 0, and stuff has its category_id; ``void`` is the label outside segments.
-        """
-        labels = np.full(self.ids.shape, void)
-        for segment in self.info:
-            label = 0 if segment["isthing"] else segment["category_id"]
-            labels[self.ids == segment["id"]] = label
-        return labels
-
 
 class SeenRegions(NamedTuple):
     """
