@@ -25,8 +25,7 @@ def add_records(study: Study, output: Path, file: Path) -> int:
         if name not in study.systems or seed not in study.systems[name].seeds:
             continue
         check_record(study, name, seed, record, file)
-        known = {*record["metrics"], *record["curves"]}
-        if absent := [metric for metric in study.metrics if metric not in known]:
+        if absent := [metric for metric in study.metrics if metric not in record["metrics"]]:
             raise UserError(f"{file}: {name}, seed {seed} has no {', '.join(absent)}")
         target = output / name / f"seed{seed}" / RECORD
         if not target.is_file():

@@ -69,7 +69,7 @@ def test_faults(write_study, change, message):
 def test_finished_runs_of_another_machine(write_study, tmp_path):
     """Runs are joined in any order if they have the study's settings and metrics."""
     study, output, results = read_study(write_study()), tmp_path / "out", tmp_path / "results.json"
-    metrics = {"metrics": {"sem_seg/mIoU": 1.0, "sem_seg/pACC": 2.0}, "curves": {}}
+    metrics = {"metrics": {"sem_seg/mIoU": 1.0, "sem_seg/pACC": 2.0}}
     records = [
         {"system": name, "seed": 3, **study.systems[name].settings(3), **metrics}
         for name in ("none", "OCR")
@@ -115,8 +115,8 @@ def tables_of(report: str) -> list[list[list[str]]]:
 
 def test_summary_by_hand():
     study = study_of(["none", "OCR", "PPM"], [""])
-    records = [run_record("none", s, v, [[10, v]]) for s, v in ((1, 50.0), (2, 52.0), (3, 57.0))]
-    records += [run_record("OCR", s, v, [[10, v]]) for s, v in ((1, 53.0), (3, 58.0))]
+    records = [run_record("none", s, v) for s, v in ((1, 50.0), (2, 52.0), (3, 57.0))]
+    records += [run_record("OCR", s, v) for s, v in ((1, 53.0), (3, 58.0))]
     rows = none, ocr, ppm = summarise(study, records)
     (metric,) = study.metrics
     assert none.means[metric] == pytest.approx((53.0, 13**0.5))
@@ -179,7 +179,7 @@ def test_the_command_with_another_baseline(write_study, tmp_path, capsys):
     arguments = [str(file), "--output", str(output), "--report-only"]
 
     def finish(name: str, value: float) -> None:
-        run = run_record(name, 3, value, [[6, value]])
+        run = run_record(name, 3, value)
         run |= read_study(file).systems[name].settings(3)
         run["metrics"]["sem_seg/pACC"] = 20.0
         (output / name / "seed3").mkdir(parents=True)

@@ -13,12 +13,11 @@ def repository_study(name: str, baseline: str | None = None) -> PlacedStudy:
     return read_study(ROOT / f"studies/{name}.yaml", baseline)
 
 
-def run_record(system: str, seed: int, value: float | None, curve: list = (), **classes) -> dict:
+def run_record(system: str, seed: int, value: float | None, **classes) -> dict:
     return {
         "system": system,
         "seed": seed,
         "metrics": {"sem_seg/mIoU": value, **{f"sem_seg/IoU-{c}": v for c, v in classes.items()}},
-        "curves": {"sem_seg/mIoU": curve},
         "parameters": 2_500_000,
         "seconds_per_iteration": seed / 10,
         "cpu_seconds": 100 * seed,

@@ -127,11 +127,11 @@ def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path)
     cfg = load_config(str(system.config), opts)
     complete_config(cfg, training=True)  # MAX_ITER may depend on the data
     evaluation = read_evaluation(evaluation_folder(folder, cfg.DATASETS.TEST[0]))
-    rows, metrics = read_training_log(folder), flatten_results_dict(evaluation.results)
+    metrics = flatten_results_dict(evaluation.results)
     if absent := [metric for metric in study.metrics if metric not in metrics]:
         measured = ", ".join(m for m in metrics if "-" not in m)
         raise UserError(f"{folder}: the evaluation lacks {', '.join(absent)}; it has {measured}")
-    times = [row["time"] for row in rows if "time" in row]
+    times = [row["time"] for row in read_training_log(folder) if "time" in row]
     record = {
         "system": name,
         "seed": seed,
@@ -139,16 +139,6 @@ def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path)
         # Paths are left out: a study's folder may be moved.
         "run": {k: v for k, v in evaluation.run.items() if k not in ("output_dir", "weights")},
         "metrics": metrics,
-        "curves": {
-            # Detectron2 counts iterations from 0, and logs the evaluation after the last iteration
-            # at MAX_ITER.
-            metric: [
-                [min(row["iteration"] + 1, cfg.SOLVER.MAX_ITER), row[metric]]
-                for row in rows
-                if metric in row
-            ]
-            for metric in study.metrics
-        },
         "parameters": sum(p.numel() for p in build_model(cfg).parameters()),
         "seconds_per_iteration": statistics.median(times) if times else None,
         # For an interrupted run, the next values cover only the last attempt.

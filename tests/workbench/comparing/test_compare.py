@@ -107,7 +107,7 @@ def test_the_command_reads_finished_runs(tmp_path, capsys):
     opts = ["SOLVER.MAX_ITER", "7", "MODEL.OCR.RESIDUAL", "True"]
     study = comparison(SEMANTIC, overrides_of(opts), [0])
     for place, (name, system) in enumerate(study.systems.items()):
-        record = run_record(name, 0, 50.0 + place, [[7, 50.0 + place]]) | system.settings(0)
+        record = run_record(name, 0, 50.0 + place) | system.settings(0)
         record["metrics"] = dict.fromkeys(study.metrics, 50.0 + place)
         folder = tmp_path / name / "seed0"
         folder.mkdir(parents=True)
