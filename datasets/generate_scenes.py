@@ -31,7 +31,8 @@ from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.data_file import PanopticSplit, SemanticSplit, check_name, write_data_file
 from ocr_panoptic.data.places import datasets_root
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.coco_panoptic import write_panoptic_json, write_panoptic_png
+from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
+from ocr_panoptic.formats.files import write_lists
 from ocr_panoptic.formats.labels import write_label_png
 from ocr_panoptic.formats.segment_runs import SegmentRuns, segment_statistics
 from ocr_panoptic.progress import imap_with_progress
@@ -101,8 +102,9 @@ def generate_scenes(
         write = partial(
             write_scene, root=raw / split, size=size, seed=(seed, number), categories=categories
         )
-        entries = imap_with_progress(write, range(count), f"{split} scenes")
-        write_panoptic_json(raw / split / "panoptic.json", entries, categories)
+        images, annotations = zip(*imap_with_progress(write, range(count), f"{split} scenes"))
+        path = raw / split / "panoptic.json"
+        write_lists(path, images=images, annotations=annotations, categories=categories)
     panoptic = {
         s: PanopticSplit(raw / s / "images", raw / s / "panoptic.json", raw / s / "panoptic")
         for s in numbers

@@ -27,8 +27,8 @@ from ocr_panoptic.data.places import datasets_root
 from ocr_panoptic.data.semantic.label_space import parse_label_space
 from ocr_panoptic.data.semantic.records import LabelledFolder, SemanticSource
 from ocr_panoptic.errors import MissingFileError
-from ocr_panoptic.formats.coco_panoptic import write_panoptic_json, write_panoptic_png
-from ocr_panoptic.formats.files import check_output_folder
+from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
+from ocr_panoptic.formats.files import check_output_folder, write_lists
 from ocr_panoptic.formats.labels import read_label_image
 from ocr_panoptic.formats.pictures import read_size
 from ocr_panoptic.formats.segment_runs import segment_statistics
@@ -102,11 +102,14 @@ def write_panoptic_split(split: SemanticSplit, output: Path, workers: int | None
     write = partial(_write_image, images=split.images, folder=output / "panoptic")
     numbered = list(enumerate(pairs, 1))
     entries = imap_with_progress(write, numbered, f"panoptic {output.name}", workers)
+    images, annotations = zip(*entries)
     categories = [
         Category(label + 1, name, name in THINGS, derived_color(label)).as_json()
         for label, name in enumerate(_CLASSES)
     ]
-    write_panoptic_json(output / "panoptic.json", entries, categories)
+    write_lists(
+        output / "panoptic.json", images=images, annotations=annotations, categories=categories
+    )
     return PanopticSplit(split.images, output / "panoptic.json", output / "panoptic")
 
 

@@ -11,9 +11,8 @@ This module does not check the files; :mod:`ocr_panoptic.data.panoptic.check` do
 Shape letters: H, W size of the image.
 """
 
-import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -112,16 +111,3 @@ def write_panoptic_png(path: str | os.PathLike, ids: np.ndarray) -> None:
     rgb = id2rgb(ids)
     with replacing(Path(path)) as temporary:
         Image.fromarray(rgb).save(temporary, format="PNG")
-
-
-def write_panoptic_json(
-    path: Path, entries: Iterable[tuple[dict, dict]], categories: list[dict]
-) -> None:
-    """Write a panoptic JSON atomically; ``entries`` yields pairs (image, annotation)."""
-    # JSON texts take a fifth of the memory of dicts.
-    texts = [(json.dumps(image), json.dumps(annotation)) for image, annotation in entries]
-    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        for start, place in (('{"images": [', 0), ('], "annotations": [', 1)):
-            file.write(start)
-            file.writelines(f"{', ' if k else ''}{pair[place]}" for k, pair in enumerate(texts))
-        file.write(f'], "categories": {json.dumps(categories)}}}')

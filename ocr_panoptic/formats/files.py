@@ -111,6 +111,23 @@ def write_json(path: Path, content: object, indent: int | None = None) -> None:
     write_text(path, json.dumps(content, indent=indent))
 
 
+def write_lists(path: Path, **lists: Iterable) -> None:
+    """
+    Write a JSON object whose values are lists atomically, with one list entry per line.
+
+    An entry of type str must already be a JSON text, which takes a fifth of its object's memory.
+    """
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        start = "{"
+        for name, entries in lists.items():
+            file.write(f'{start}"{name}": [\n')
+            texts = (x if isinstance(x, str) else json.dumps(x) for x in entries)
+            file.writelines(f",\n{text}" if place else text for place, text in enumerate(texts))
+            file.write("\n]")
+            start = ", "
+        file.write("}\n")
+
+
 @contextmanager
 def collection_paused() -> Iterator[None]:
     """

@@ -11,6 +11,7 @@ An import writes these files into the folder of the data set:
     raw/<split>/semantic/       label PNGs
 """
 
+import json
 import logging
 import os
 import shutil
@@ -26,8 +27,8 @@ from ocr_panoptic.data.faults import first_few, raise_if_any
 from ocr_panoptic.data.panoptic.annotations import Category
 from ocr_panoptic.data.places import check_new_name
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.coco_panoptic import write_panoptic_json, write_panoptic_png
-from ocr_panoptic.formats.files import write_json
+from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
+from ocr_panoptic.formats.files import write_json, write_lists
 from ocr_panoptic.formats.labels import write_label_png
 from ocr_panoptic.formats.segment_runs import segment_statistics
 from ocr_panoptic.progress import imap_with_progress
@@ -139,7 +140,7 @@ def draw_split(
 ) -> Counts:
     """Write a split's files into ``folder``; return counts of the split's segments and pixels."""
     total: Counts = defaultdict(Counter)
-    entries = []
+    entries, annotations = [], []  # as JSON texts
     draw = partial(_draw, folder=folder, kinds=kinds, plan=plan)
     drawn = imap_with_progress(draw, images, f"import {folder.name}", workers)
     for number, (image, (segments, counts)) in enumerate(zip(images, drawn, strict=True), 1):
@@ -148,7 +149,8 @@ def draw_split(
         size = {"height": image.height, "width": image.width}
         entry = {"id": number, "file_name": image.name, **size}
         annotation = {"image_id": number, "file_name": _png_name(image), "segments_info": segments}
-        entries.append((entry, annotation))
+        entries.append(json.dumps(entry))
+        annotations.append(json.dumps(annotation))
         link = folder / "images" / image.name
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(os.path.abspath(image.file))
@@ -157,7 +159,9 @@ def draw_split(
             Category(place, name, name in kinds.things, kinds.color(name)).as_json()
             for place, name in enumerate(kinds.classes, 1)
         ]
-        write_panoptic_json(folder / "panoptic.json", entries, categories)
+        write_lists(
+            folder / "panoptic.json", images=entries, annotations=annotations, categories=categories
+        )
     return total
 
 

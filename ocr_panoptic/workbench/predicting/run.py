@@ -23,7 +23,7 @@ from typing import Any
 from detectron2.utils import comm
 
 from ocr_panoptic.evaluation.stored import write_table
-from ocr_panoptic.formats.files import printable, read_json, write_text
+from ocr_panoptic.formats.files import printable, read_json, write_lists
 from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.formats.video import VideoReader, write_video
 from ocr_panoptic.predict.model import Model
@@ -170,7 +170,7 @@ def _merge(folder: Path, done: Sequence[tuple[Item, dict[str, Path]]], classes: 
             segments.append(json.dumps({**segment, **own}))
     if classes.categories:
         lists: dict[str, list] = {"annotations": entries, "images": images}
-        _write_lists(folder / "panoptic.json", **lists, categories=categories)
+        write_lists(folder / "panoptic.json", **lists, categories=categories)
         write_table(counts, folder / "counts.csv", ["file_name", *things.values()])
         total = Counter({name: sum(row[name] for row in counts) for name in things.values()})
         means = [f"{name} {n / len(counts):.2f}" for name, n in total.most_common(SHOWN) if n]
@@ -179,20 +179,6 @@ def _merge(folder: Path, done: Sequence[tuple[Item, dict[str, Path]]], classes: 
                 "Mean number of objects in an image: %s (all numbers: counts.csv)", ", ".join(means)
             )
     else:
-        _write_lists(folder / "labels.json", classes=labels, images=entries)
+        write_lists(folder / "labels.json", classes=labels, images=entries)
     shifted = [{"supercategory": "", **c, "id": c["id"] + shift} for c in categories]
-    _write_lists(folder / "coco.json", images=images, annotations=segments, categories=shifted)
-
-
-def _write_lists(path: Path, **lists: list) -> None:
-    """
-    Write a JSON object whose values are lists, with one list entry per line.
-
-    An entry of type str must already be a JSON text.
-    """
-    texts = {
-        name: ",\n".join(x if isinstance(x, str) else json.dumps(x) for x in entries)
-        for name, entries in lists.items()
-    }
-    pairs = (f'"{name}": [\n{text}\n]' for name, text in texts.items())
-    write_text(path, f"{{{', '.join(pairs)}}}\n")
+    write_lists(folder / "coco.json", images=images, annotations=segments, categories=shifted)
