@@ -17,11 +17,9 @@ import urllib.request
 import zlib
 from pathlib import Path
 
-import onnx
-
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import write_text
-from ocr_panoptic.predict.run_onnx import METADATA_KEY
+from ocr_panoptic.predict.run_onnx import METADATA_KEY, read_metadata
 
 VERSION = "1.30.0"
 """Version of onnxruntime-web."""
@@ -88,8 +86,7 @@ def write_page(folder: Path, model: Path, runtime: dict[str, bytes]) -> None:
         model: ONNX file.
         runtime: files of onnxruntime-web, from :func:`find_runtime`.
     """
-    described = onnx.load(model, load_external_data=False).metadata_props
-    description = next(entry.value for entry in described if entry.key == METADATA_KEY)
+    description = read_metadata(model)[METADATA_KEY]
     packed = _script("model.onnx", model.read_bytes())
     if len(packed) > LARGEST * 4 // 3:
         raise UserError(

@@ -44,9 +44,6 @@ class KeptImage(NamedTuple):
     """
     The data of an image from which panoptic merges and their PQs are computed.
 
-    The n instances, the semantic labels and the G true segments divide the pixels into A atoms: all
-    pixels of an atom have the same instances, label and true segment.
-
     Attributes:
         scores: scores of the instances, float64 [n], in descending order.
         classes: thing classes of the instances, int64 [n].
@@ -85,8 +82,6 @@ def keep_image(
 ) -> KeptImage:
     """
     Divide an image into atoms; return the data from which panoptic merges are computed.
-
-    All pixels of an atom have the same instances, semantic label and true segment.
 
     Args:
         scores: scores [n] in descending order.
@@ -171,7 +166,7 @@ def replay(
 
 def _paint(image: KeptImage, rules: Rules) -> np.ndarray:
     """
-    Assign atoms (sets of pixels) to instances under each of S settings.
+    Assign atoms to instances under each of S settings.
 
     Return each atom's instance index, int64 [S, A]; FREE if no instance owns the atom.
     """
@@ -192,7 +187,7 @@ def _paint(image: KeptImage, rules: Rules) -> np.ndarray:
 
 def _give_stuff(image: KeptImage, rules: Rules, owner: np.ndarray, first: int) -> None:
     """
-    Assign each atom (set of pixels) without an instance to its label's stuff segment.
+    Assign each atom without an instance to its label's stuff segment.
 
     If this segment is large enough, the atom's ``owner`` becomes ``first`` + the label.
     """

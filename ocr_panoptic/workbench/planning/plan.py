@@ -59,7 +59,6 @@ class Plan:
 
     def write(self, path: Path) -> None:
         """Write the config to a YAML file."""
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, self.yaml())
 
 
