@@ -59,21 +59,6 @@ def test_two_scales(scales, residual, size, padding):
         torch.testing.assert_close(model.logits(image), expected)
 
 
-SCALES = "[0.5, 2.0]", "[]", "[1.0, 0.5, 0.5]", "[1.0, 0.0]", "[1.0, -1.0]"
-
-
-@pytest.mark.parametrize(
-    "key, value, fault",
-    [
-        *(("TEST.SCALES", scales, "TEST.SCALES is .* including 1.0") for scales in SCALES),
-        ("MODEL.CONTEXT.NAME", "GT-OCR", "MODEL.HMSA.ENABLED False"),
-    ],
-)
-def test_refused_values(key, value, fault):
-    with pytest.raises(ValueError, match=fault):
-        make_model(key, value)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("size, padding", [(SIZE, 0), ((61, 83), 1)])
 def test_losses(size, padding):

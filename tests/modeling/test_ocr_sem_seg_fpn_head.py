@@ -19,11 +19,6 @@ THEIRS = (
 )
 
 
-def test_the_truth_is_no_scheme_of_panoptic_fpn(small_cfg):
-    with pytest.raises(ValueError, match="GroundTruthOCR .*needs the ground truth"):
-        build_model(small_cfg("ocr", "MODEL.CONTEXT.NAME", "GT-OCR"))
-
-
 def test_pixels_that_pad_a_batch_have_no_label(small_cfg, batch, monkeypatch):
     """PanopticFPN pads the labels of the smaller image with the head's ignored label."""
     model = build_model(small_cfg("ocr")).train()

@@ -124,10 +124,3 @@ def test_windows_average_probabilities_and_logits():
     (found,) = model([{"image": image}])
     assert torch.equal(found["near_boundary"], total[0] > 0.5)
     assert torch.equal(found["direction"], total[1:].argmax(0))
-
-
-def test_refused_heads():
-    with pytest.raises(ValueError, match=r"IN_FEATURES is .*'layer9'\]; expected features of"):
-        build_model(make_segfix_cfg("MODEL.SEM_SEG_HEAD.IN_FEATURES", ["layer9"]))
-    with pytest.raises(ValueError, match="ContextSemSegHead; SegFix needs SegFixHead"):
-        build_model(make_segfix_cfg("MODEL.SEM_SEG_HEAD.NAME", "ContextSemSegHead"))
