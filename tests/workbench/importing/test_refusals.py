@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import ocr_panoptic
 from ocr_panoptic.data.faults import DataFaults
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
 from support import annotation_files as files
 from support.annotation_files import SCENES, WRITERS, base64_png, bitmap, brush, region
@@ -78,6 +80,7 @@ TURNED = [[1, 4], [4, 1], [8, 5], [5, 8]]
         ("yolo-seg", "0 10 10 20 20 30 10", "line 2", r"\(400, 240\) .* far outside"),
         ("supervisely", bitmap(np.eye(5)), "object 1", "at x 60, y 2 extends beyond"),
         ("supervisely", bitmap(np.eye(4), origin=[-1, 0]), "object 1", "extends beyond"),
+        ("supervisely", bitmap(np.eye(4), origin=[0, -1]), "object 1", "extends beyond"),
         ("supervisely", bitmap(np.eye(4), data="!"), "object 1", "cannot be read"),
         ("supervisely", {"geometryType": "polygon"}, "object 1", "the key 'points' is missing"),
         ("cityscapes-polygons", {"label": "car"}, "object 1", "the key 'polygon' is missing"),
@@ -90,6 +93,7 @@ TURNED = [[1, 4], [4, 1], [8, 5], [5, 8]]
         ("cvat", '<box label="a" xtl="0" ytl="0" xbr="1" ybr="nan"/>', "box 1", "two numb"),
         ("cvat", mask("1, 2", 0, 2), "mask 1", "add up to 4 pixels, found 3"),
         ("cvat", mask("9, -5", 0, 2), "mask 1", "must be non-negative"),
+        ("cvat", '<box label="a" xtl="0" ytl="0" xbr="1" ybr="1" rotation="nan"/>', "box 1", "two"),
         ("cvat", mask("0, 4", 39, 2), "mask 1", "2x2 pixels at x 39, y 0 extends beyond"),
         ("labelme", "no object", "a.json", "cannot be read"),
         ("labelme", {"shape_type": "cube"}, "shape 1", "unknown shape_type 'cube'"),
@@ -255,6 +259,10 @@ TRACK = "<annotations><track/></annotations>"
         ("coco", "a.json", [{"data": {}, "annotations": []}], "Import it with --from label-studio"),
         ("via", "a.json", [{"label_hash": "x", "data_units": {}}], "from Encord. Export COCO"),
         ("labelme", "l/a.json", [{"externalId": "a", "labels": []}], "an export from Kili"),
+        ("via", "a.json", {"_via_img_metadata": {}}, "not a VIA 1 or 2 JSON"),
+        ("label-studio", "a.json", [{"data": {}, "annotations": []}, {}], "not a list of tasks"),
+        ("coco", "a.json", {"_via_img_metadata": {}}, "Import it with --from via"),
+        ("coco", "a.json", '{"image": "a.jpg", "prefix": "a", "suffix": "b"}\n{}', "PaliGemma"),
     ],
 )
 def test_a_source(folder, format, file, content, reason):
@@ -266,3 +274,28 @@ def test_a_source(folder, format, file, content, reason):
     with pytest.raises((ValueError, FileNotFoundError), match=reason) as error:
         list(ANNOTATION_FORMATS[format].read(source, images))
     assert str(folder) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{images: [], annotations: 1, categories: []}", "import --from coco"),
+        ("{images: [], annotations: [{segments_info: 0}], categories: []}", "this is a panoptic"),
+        ("{names: [a], nc: 1, train: x, val: y}", "--from yolo-seg"),
+        ("{imagePath: a.png, shapes: []}", "LabelMe. Import its folder with --from labelme"),
+        ("[{id: 1, data: {}, annotations: []}]", "--from label-studio"),
+        ("{a.png9: {filename: a.png, regions: []}}", "--from via"),
+        ("[{type: bbox, classId: 7, probability: 100, points: {}}]", "SuperAnnotate. Export COCO"),
+        ("{readme: x, label_map: {}, export_info: {}, 5: {}}", "Diffgram. Export COCO"),
+        ("{info: {}, images: [], annotations: [{image_id: 1, caption: a}]}", "COCO captions. They"),
+        ("{openlabel: {metadata: {}, frames: {}}}", "OpenLABEL. Export COCO"),
+        ("<annotations/>", "--from cvat"),
+        ("{pages: []}", "import --from FORMAT"),
+    ],
+)
+def test_an_annotation_file_that_is_named_as_a_data_file(tmp_path, content, message):
+    """The message names the file's format."""
+    path = tmp_path / ("a.xml" if "<" in content else "a.yaml")
+    path.write_text(content)
+    with pytest.raises(UserError, match=f"^{path}: .*{message}"):
+        ocr_panoptic.check(path)

@@ -17,7 +17,6 @@ from ocr_panoptic.workbench.importing.masks import (
     is_traced,
     mask_of_polygons,
     mask_of_rle,
-    placed,
     rectangle,
     window_of,
 )
@@ -163,19 +162,6 @@ def test_shapes_are_cut_at_the_border_of_the_image():
     assert pixels_of(ellipse((20, 15), (60, 60), H, W)).all()
     assert pixels_of(mask_of_polygons([[(-9, -9), (49, -9), (49, 39), (-9, 39)]], H, W)).all()
     assert not pixels_of(rectangle((-9, -9, -2, -2), H, W)).any()
-
-
-@pytest.mark.parametrize(
-    "shape",
-    [
-        lambda: rectangle((0, 0, 1, 1), H, W, math.nan),
-        lambda: placed(np.ones((2, 3), bool), 38, 0, H, W),
-        lambda: placed(np.ones((2, 3), bool), 0, -1, H, W),
-    ],
-)
-def test_shapes_outside_the_image(shape):
-    with pytest.raises(ValueError):
-        shape()
 
 
 # 2 x 1 pixels: 8 values of 8 bits, in pieces of at most 2, 4, 8 and 16 values.
