@@ -195,13 +195,11 @@ def make_args(tmp_path):
     return make
 
 
-@pytest.fixture(scope="session")
-def finished_runs() -> dict:
-    return {}
+FINISHED_RUNS: dict[tuple[Path, tuple], Path] = {}
 
 
 @pytest.fixture
-def trained(tiny_data, make_args, tmp_path, tmp_path_factory, finished_runs):
+def trained(tiny_data, make_args, tmp_path, tmp_path_factory):
     """
     Return a function that trains and evaluates a tiny run, and returns the run's arguments.
 
@@ -210,12 +208,12 @@ def trained(tiny_data, make_args, tmp_path, tmp_path_factory, finished_runs):
 
     def make(*opts: object, config: Path = OCR_CONFIG) -> Namespace:
         args = make_args(*opts, config=config)
-        if (config, opts) in finished_runs:
-            shutil.copytree(finished_runs[config, opts], tmp_path / "run")
+        if (config, opts) in FINISHED_RUNS:
+            shutil.copytree(FINISHED_RUNS[config, opts], tmp_path / "run")
         else:
             main(args)
-            finished_runs[config, opts] = tmp_path_factory.mktemp("finished") / "run"
-            shutil.copytree(tmp_path / "run", finished_runs[config, opts])
+            FINISHED_RUNS[config, opts] = tmp_path_factory.mktemp("finished") / "run"
+            shutil.copytree(tmp_path / "run", FINISHED_RUNS[config, opts])
         return args
 
     return make

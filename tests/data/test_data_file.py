@@ -163,6 +163,8 @@ def test_names_are_found_below_the_root(tmp_path, monkeypatch):
     assert "/pets/pets.yaml (DETECTRON2_DATASETS" in not_registered("pets_train")
     with pytest.raises(ValueError, match="'my_pets_val' is not .* Did you mean my_pets_train"):
         register_data_sets([], ["my_pets_val"])  # the file has no such split
+    with pytest.raises(ValueError, match="moved/broken.yaml is not valid YAML"):
+        register_data_sets([], ["broken_val"])
 
 
 def test_a_single_file_and_a_file_named_twice(raw):

@@ -169,21 +169,19 @@ def run_of(config: Path, names: list[str], output: Path) -> tuple[dict, dict]:
     return metrics, torch.load(output / "model_final.pth", weights_only=True)["model"]
 
 
-@pytest.fixture(scope="module")
-def reference_runs() -> dict:
-    return {}
+REFERENCE_RUNS: dict[Path, tuple[dict, dict]] = {}
 
 
 @pytest.fixture
-def reference(tiny_data, tmp_path, reference_runs):
+def reference(tiny_data, tmp_path):
     """Return a function that gives the metrics and weights of a config on the data file."""
 
     def make(config: Path) -> tuple[dict, dict]:
-        if config not in reference_runs:
+        if config not in REFERENCE_RUNS:
             stem = "tiny_sem" if config == SEMANTIC_CONFIG else "tiny"
             names = [f"{stem}_train", f"{stem}_val"]
-            reference_runs[config] = run_of(config, names, tmp_path / "reference")
-        return reference_runs[config]
+            REFERENCE_RUNS[config] = run_of(config, names, tmp_path / "reference")
+        return REFERENCE_RUNS[config]
 
     return make
 

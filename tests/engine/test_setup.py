@@ -71,16 +71,6 @@ def test_data_files_from_the_command_line(tiny_data, make_args, tmp_path, monkey
     assert (str(tiny_data / "tiny/tiny.yaml"),) == again.DATASETS.FILES
 
 
-def test_other_data_in_the_folder_do_not_matter(tiny_data, tmp_path, monkeypatch):
-    (tmp_path / "tiny").symlink_to(tiny_data / "tiny")
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken/broken.yaml").write_text("{")
-    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
-    assert complete().MODEL.ROI_HEADS.NUM_CLASSES == 4
-    with pytest.raises(ValueError, match="broken/broken.yaml is not valid YAML"):
-        complete("DATASETS.TEST", "('broken_val',)")
-
-
 @pytest.mark.slow
 def test_config_of_a_run_works_on_another_machine(tiny_data, trained, tmp_path, monkeypatch):
     """It names the device of the run for Detectron2; this project's commands choose anew."""

@@ -8,7 +8,7 @@ from ocr_panoptic.cli import call
 from ocr_panoptic.config.files import load_config, overrides_of
 from ocr_panoptic.config.unread import check_unread_keys
 from ocr_panoptic.workbench.comparing.compare import OURS, comparison, comparison_report, verdict
-from ocr_panoptic.workbench.comparing.intervals import Interval, student_quantile
+from ocr_panoptic.workbench.comparing.intervals import student_quantile
 from support.study_records import cells, run_record
 from support.tiny_runs import ROOT
 
@@ -142,14 +142,3 @@ TABLE = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 9: 2.262, 30: 2.042}
 def test_quantiles_of_the_printed_table():
     found = {freedom: student_quantile(freedom) for freedom in TABLE}
     assert found == pytest.approx(TABLE, abs=5e-4)
-
-
-def test_an_interval_by_hand():
-    """Three gains with mean 2 and deviation 1 have an interval of 4.303 / sqrt(3) to both sides."""
-    interval = Interval.of([1.0, 2.0, 3.0])
-    assert interval == Interval(2.0, pytest.approx(4.303 / 3**0.5, abs=1e-3), 3)
-    assert not interval.excludes_zero
-    assert Interval.of([-1.0, -1.2]).excludes_zero is False  # 12.706 * 0.1 = 1.27
-    assert Interval.of([-1.0, -1.1]).excludes_zero is True  # 12.706 * 0.05 = 0.64
-    assert Interval.of([5.0]) == Interval(5.0, None, 1)
-    assert not Interval.of([5.0]).excludes_zero

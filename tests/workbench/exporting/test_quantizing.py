@@ -51,10 +51,18 @@ def images() -> list[np.ndarray]:
 @pytest.fixture(scope="module")
 def file(network, images, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("onnx") / "float32.onnx"
-    options = {"custom_translation_table": TRANSLATIONS, "verbose": False, "opset_version": 18}
-    inputs = (torch.from_numpy(images[0]),)
-    torch.onnx.export(network, inputs, input_names=["image"], dynamo=True, **options).save(path)
+    export(network, images[0], path, custom_translation_table=TRANSLATIONS)
     return path
+
+
+def export(model: nn.Module, image: np.ndarray, path: Path, **options: object) -> None:
+    options |= {"dynamo": True, "verbose": False, "opset_version": 18}
+    inputs = (torch.from_numpy(image),)
+    torch.onnx.export(model, inputs, input_names=["image"], **options).save(path)
+
+
+def relative_error(found: np.ndarray, exact: np.ndarray) -> float:
+    return np.abs(found - exact).max() / np.abs(exact).max()
 
 
 def run(file: Path, image: np.ndarray) -> list[np.ndarray]:
@@ -67,7 +75,7 @@ def test_results_and_size(file, network, images, tmp_path):
     onnx.checker.check_model(onnx.load(tmp_path / "int8.onnx"))
     logits, labels, _ = run(tmp_path / "int8.onnx", images[0])
     exact, expected = (x.detach().numpy() for x in network(torch.from_numpy(images[0]))[:2])
-    assert 1e-4 < np.abs(logits - exact).max() / np.abs(exact).max() < 0.03
+    assert 1e-4 < relative_error(logits, exact) < 0.03
     assert (labels == expected).mean() > 0.9
     kinds = [node.op_type for node in onnx.load(tmp_path / "int8.onnx").graph.node]
     assert "Relu" not in kinds and "Clip" not in kinds, "the limits of the grids replace them"
@@ -116,14 +124,11 @@ class Selected(nn.Module):
 
 def test_activations_before_kept_layers_and_tensors_that_are_always_empty(tmp_path, images):
     torch.manual_seed(0)
-    model, path, rounded = Selected().eval(), tmp_path / "exact.onnx", tmp_path / "int8.onnx"
-    options = {"dynamo": True, "verbose": False, "opset_version": 18}
-    inputs = (torch.from_numpy(images[0]),)
-    torch.onnx.export(model, inputs, input_names=["image"], **options).save(path)
+    path, rounded = tmp_path / "exact.onnx", tmp_path / "int8.onnx"
+    export(Selected().eval(), images[0], path)
     (exact,) = run(path, images[0])
     quantize(path, rounded, measure_grids(path, images), kept=["second"])
-    error = np.abs(run(rounded, images[0])[0] - exact).max() / np.abs(exact).max()
-    assert 1e-5 < error < 0.02
+    assert 1e-5 < relative_error(run(rounded, images[0])[0], exact) < 0.02
     dark = [np.zeros_like(images[0])]
     grids = measure_grids(path, dark)
     assert not grids
@@ -148,13 +153,10 @@ def test_a_large_bias_beside_small_weights(tmp_path, images):
     """In 32 bits it would be 100 / (1e-9 / 127 / 255), far above 2^31."""
     torch.manual_seed(0)
     path, rounded = tmp_path / "exact.onnx", tmp_path / "int8.onnx"
-    options = {"dynamo": True, "verbose": False, "opset_version": 18}
-    inputs = (torch.from_numpy(images[0]),)
-    torch.onnx.export(Biased().eval(), inputs, input_names=["image"], **options).save(path)
+    export(Biased().eval(), images[0], path)
     (exact,) = run(path, images[0])
     quantize(path, rounded, measure_grids(path, images))
-    error = np.abs(run(rounded, images[0])[0] - exact).max() / np.abs(exact).max()
-    assert error < 0.02
+    assert relative_error(run(rounded, images[0])[0], exact) < 0.02
 
 
 def test_a_slow_file_is_refused(tmp_path):

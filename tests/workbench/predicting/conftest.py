@@ -22,6 +22,7 @@ KINDS = {"panoptic": (OCR_CONFIG, ()), "semantic": (SEMANTIC_CONFIG, TINY_SEMANT
 # Untrained scores are around 1 / 5.
 LOW = ["MODEL.ROI_HEADS.SCORE_THRESH_TEST", "0.01"]
 LOW += ["MODEL.PANOPTIC_FPN.COMBINE.INSTANCES_CONFIDENCE_THRESH", "0.1"]
+KNOWN_WEIGHTS: dict[str, Path] = {}
 
 
 @pytest.fixture
@@ -29,28 +30,23 @@ def images(tiny_data) -> Path:
     return tiny_data / "tiny/raw/val/images"
 
 
-@pytest.fixture(scope="session")
-def known_weights() -> dict:
-    return {}
-
-
 @pytest.fixture
-def model_of(tiny_data, make_args, known_weights, tmp_path_factory):
+def model_of(tiny_data, make_args, tmp_path_factory):
     """Return a function that gives the command line of a model that finds many segments."""
 
     def make(kind: str, *opts: object) -> list[str]:
         config, own = KINDS[kind]
         args = make_args(*own, config=config)
-        if kind not in known_weights:
+        if kind not in KNOWN_WEIGHTS:
             cfg = load_config(args.config_file, args.opts)
             complete_config(cfg)
             torch.manual_seed(0)
             model = build_model(cfg).eval()
             image = pixels(images_of(tiny_data)[0]).transpose(2, 0, 1)
             make_labels_vary(model, {"image": torch.as_tensor(image.copy())})
-            known_weights[kind] = tmp_path_factory.mktemp("weights") / "model.pth"
-            torch.save({"model": model.state_dict()}, known_weights[kind])
-        named = ["--config-file", config, "--weights", known_weights[kind]]
+            KNOWN_WEIGHTS[kind] = tmp_path_factory.mktemp("weights") / "model.pth"
+            torch.save({"model": model.state_dict()}, KNOWN_WEIGHTS[kind])
+        named = ["--config-file", config, "--weights", KNOWN_WEIGHTS[kind]]
         low = LOW if kind == "panoptic" else []
         return [*map(str, named), *args.opts, *low, *map(str, opts)]
 
