@@ -2,12 +2,7 @@
 
 import pytest
 
-from ocr_panoptic.formats.files import (
-    check_output_folder,
-    printable,
-    read_yaml,
-    replacing,
-)
+from ocr_panoptic.formats.files import check_output_folder, printable, read_yaml, replacing
 
 
 def test_two_temporary_names_differ(tmp_path):

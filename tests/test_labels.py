@@ -97,33 +97,21 @@ def test_values_near_labels(tmp_path, file, pixels, classes):
     assert (found != SHAPE).mean() < 0.04 and (found != SHAPE)[6:14, 8:24].sum() == 0
 
 
+TURNED = SHAPE.T.reshape(SHAPE.shape)
+
+
 @pytest.mark.parametrize(
     ("file", "pixels", "classes", "message"),
     [
-        (
-            "a.png",
-            COLOURS[SHAPE],
-            ["a", "b"],
-            r"the colours \[128, 64, 128\], \[0, 128, 0\], but the cl",
-        ),
+        ("a.png", COLOURS[SHAPE], ["a", "b"], r"the colours \[128, 64, 128\], \[0, 128, 0\]"),
         ("a.png", COLOURS[SHAPE] + 1, [ROAD, TREE], r"\[129, 65, 129\] \(\d+ pixels\).*expected"),
-        (
-            "a.tif",
-            SHAPE + np.float32(0.5),
-            ["a", "b"],
-            r"has the value [\d.]+, expected integers 0\.\.65535",
-        ),
+        ("a.tif", SHAPE + np.float32(0.5), ["a", "b"], r"value [\d.]+, expected .* 0\.\.65535"),
         ("a.tif", SHAPE.astype(np.int32) - 1, ["a", "b"], r"value -1, expected integers 0\.\."),
         ("a.tif", SHAPE.astype(np.int32) * 70000, ["a", "b"], "has the value 70000, expected"),
-        ("a.png", np.stack([SHAPE, SHAPE.T.reshape(SHAPE.shape)], 2), ["a", "b"], "transparency"),
+        ("a.png", np.stack([SHAPE, TURNED], 2), ["a", "b"], "transparency"),
         ("a.png", np.arange(0, 250, 5, np.uint8)[None], NUMBERED, "borders are smoothed"),
         ("a.jpg", SHAPE, ["a", "b"], "is in JPEG format"),
-        (
-            "a.png",
-            SHAPE + 3 * SHAPE.T.reshape(SHAPE.shape),
-            NUMBERED,
-            r"3 \(\d+ pixels\), 4 .*Add each",
-        ),
+        ("a.png", SHAPE + 3 * TURNED, NUMBERED, r"3 \(\d+ pixels\), 4 .*Add each"),
         (
             "a.jpg",
             np.where(SHAPE[..., None], [0, 0, 250], COLOURS[0]).astype(np.uint8),

@@ -267,11 +267,7 @@ def test_a_file_without_plain_tensors(tmp_path, content, message):
     [
         ({"0.bias": None}, True, "0.bias: missing from the file"),
         ({"1.running_mean": None}, True, "1.running_mean: missing from the file"),
-        (
-            {"0.weight": torch.zeros(9, 3, 1, 1)},
-            True,
-            r"0.weight: \(9, 3, 1, 1\) .* \(4, 3, 1, 1\)",
-        ),
+        ({"0.weight": torch.zeros(9, 3, 1, 1)}, True, r"0.weight: \(9, 3, 1, 1\) .*\(4, 3, 1, 1\)"),
         (dict.fromkeys(make_model().state_dict()), False, "do not fit the model: 6 of 6"),
         # A single NaN makes a network label all pixels 0.
         (

@@ -292,11 +292,7 @@ def published_file(w18, tmp_path) -> Path:
         ("conv3x3_ocr.1.0.running_var", "extra", "conv3x3_ocr.1.*another .* becomes .*bottlenec"),
         ("model.cls_head.weight", "extra", "model.cls_head.weight: another .* becomes .*predict"),
         ("conv3x3_ocr.0.bias", "missing", "bottleneck.bias: in the published network"),
-        (
-            "ocr_distri_head.object_context_block.f_up.0.bias",
-            "extra",
-            "s .*context.rho.bias, which",
-        ),
+        ("ocr_distri_head.object_context_block.f_up.0.bias", "extra", ".*context.rho.bias, which"),
         ("cls_head.weight", "shape", r"\(7, 1, 1, 1\) in the file, \(19, 512, 1, 1\) for"),
         ("conv3x3_ocr.0.bias", "shape", r"r.0.bias: \(7, 1, 1, 1\) in the file, \(512"),
     ],

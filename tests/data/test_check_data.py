@@ -240,6 +240,9 @@ def palette_data(folder, classes: list, **splits: list[tuple[int, ...]]) -> Path
     return folder / "pal.yaml"
 
 
+ABC = ["a", "b", "c"]
+
+
 @pytest.mark.parametrize(
     "orders, classes, expected",
     [
@@ -247,14 +250,10 @@ def palette_data(folder, classes: list, **splits: list[tuple[int, ...]]) -> Path
         ([(2, 0, 1)] * 2, coloured(*PALETTE[:3]), "class (3.png, 4.png). The colours are"),
         ([(0, 1, 2)] * 2, coloured(*PALETTE[:3]), [4, 6, 6]),
         ([(2, 0, 1)] * 2, coloured((1, 1, 1), (2, 2, 2), (3, 3, 3)), [6, 4, 6]),  # by number
-        ([(2, 0, 1)] * 2, ["a", "b", "c"], [6, 4, 6]),
-        ([(0, 1, 2), (2, 0, 1)], ["a", "b", "c"], "[34].png: palette index . has .* of .*[34].png"),
-        (
-            [(0, 1, 2), (0, 1, 2), (0, 1, 3)],
-            ["a", "b", "c"],
-            "5.png: palette index 2 .* index 2 of .*4.png",
-        ),
-        ([(0, 1, 2), (0, 1, 3)], ["a", "b", "c"], [4, 6, 6]),
+        ([(2, 0, 1)] * 2, ABC, [6, 4, 6]),
+        ([(0, 1, 2), (2, 0, 1)], ABC, "[34].png: palette index . has .* of .*[34].png"),
+        ([(0, 1, 2), (0, 1, 2), (0, 1, 3)], ABC, "5.png: palette index 2 .* index 2 of .*4.png"),
+        ([(0, 1, 2), (0, 1, 3)], ABC, [4, 6, 6]),
         (
             [(2, 0, 1)],
             coloured(*PALETTE[:2], (0, 128, 1)),

@@ -45,10 +45,7 @@ def separated_metadata(root: Path) -> dict:
         "thing_classes": [c["name"] for c in things],
         "thing_dataset_id_to_contiguous_id": {c["id"]: k for k, c in enumerate(things)},
         "stuff_classes": ["things", *(c["name"] for c in stuff)],
-        "stuff_dataset_id_to_contiguous_id": {
-            0: 0,
-            **{c["id"]: k for k, c in enumerate(stuff, 1)},
-        },
+        "stuff_dataset_id_to_contiguous_id": {0: 0, **{c["id"]: k for k, c in enumerate(stuff, 1)}},
     }
 
 

@@ -26,12 +26,7 @@ def fail(error: Exception) -> None:
     [
         (load_config, ("nowhere.yaml", []), 1, "The config nowhere.yaml does not exist."),
         (fail, (MissingPackageError("pip install x"),), 1, "ERROR: pip install x\n"),
-        (
-            fail,
-            (ModuleNotFoundError("a", name="torch"),),
-            1,
-            "torch is not installed. Install it: ",
-        ),
+        (fail, (ModuleNotFoundError("a", name="torch"),), 1, "torch is not installed. Install it:"),
         (fail, (FloatingPointError("loss is NaN"),), 1, "ERROR: loss is NaN\n"),
         (fail, (OSError(errno.ENOSPC, "No space left"),), 1, "No space left"),
         (fail, (PermissionError(errno.EACCES, "Permission denied", "a"),), 1, "ERROR: 'a': Perm"),

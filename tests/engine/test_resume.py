@@ -25,10 +25,7 @@ SETTINGS = {
         OCR_CONFIG,
         [*TINY_OCR, "DATASETS.TRAIN", "('tiny_train',)", "DATALOADER.ASPECT_RATIO_GROUPING", True],
     ),
-    "semantic": (
-        SEMANTIC_CONFIG,
-        STATEFUL,
-    ),
+    "semantic": (SEMANTIC_CONFIG, STATEFUL),
 }
 
 

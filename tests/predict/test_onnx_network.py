@@ -74,9 +74,7 @@ def test_a_file_is_loaded_without_a_network(file, tmp_path, capsys):
     model.module._model = fail
     with pytest.raises(UserError, match="6000x1 pixels"):  # the other images get their results
         model.predict(np.zeros((1, 6000, 3), np.uint8))
-    assert result.segments == [
-        {"label": 1, "name": "sea", "area": 1500, "confidence": 0.25},
-    ]
+    assert result.segments == [{"label": 1, "name": "sea", "area": 1500, "confidence": 0.25}]
 
 
 def test_refused_files_and_keys(file, tmp_path):

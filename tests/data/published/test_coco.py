@@ -148,11 +148,8 @@ def other_image(content: dict) -> None:
     "change, message",
     [
         (other_image, "lists different images; only one file has 9, 10"),
-        (
-            lambda content: content["annotations"][1].update(category_id=92),
-            "category 92 of image 25",
-        ),
-        (lambda content: content["annotations"][0].pop("image_id"), ""),
+        (lambda c: c["annotations"][1].update(category_id=92), "category 92 of image 25"),
+        (lambda c: c["annotations"][0].pop("image_id"), ""),
         (dict.clear, ""),
     ],
 )

@@ -82,10 +82,7 @@ def test_maps_of_labels(content, label_map):
         ({"classes": ["a", "b"], "ignore": 1}, "used twice, .* 'ignore'.*means b: write"),
         ({"classes": ["a"], "flip_pairs": ["a"]}, "must be a list of pairs of class names"),
         ({"classes": ["a"], "flip_pairs": [["a", "b"]]}, "names 'b', which is not a class"),
-        (
-            {"classes": ["a", "b", "c"], "flip_pairs": [["a", "b"], ["a", "c"]]},
-            "flip_pairs names 'a' 2 times",
-        ),
+        ({"classes": ["a", "b", "c"], "flip_pairs": [["a", "b"], ["a", "c"]]}, "names 'a' 2 times"),
     ],
 )
 def test_faults(content, message):

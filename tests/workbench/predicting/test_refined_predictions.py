@@ -120,10 +120,7 @@ def test_refusals_before_the_prediction(model_of, call, segfix, tiny_data, tmp_p
     for keys, message in (
         ((of, tmp_path / "gone.pth"), "config .*/config.yaml of .*gone.pth does not exist"),
         ((of, weights), "Set TEST.SEGFIX.CONFIG_FILE"),
-        (
-            ("TEST.SEGFIX.SCALE", 1),
-            "TEST.SEGFIX.SCALE is 1 .* effect only with TEST.SEGFIX.WEIGHTS",
-        ),
+        (("TEST.SEGFIX.SCALE", 1), "SEGFIX.SCALE is 1 .* effect only with TEST.SEGFIX.WEIGHTS"),
         ((of, segfix, "TEST.SEGFIX.CONFIG_FILE", config), "OCRSemanticSegmentor; expected SegFix"),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=message):
