@@ -4,7 +4,7 @@ Kill a small training run at random moments, and resume it with the same command
 
 The final checkpoint must equal the checkpoint of a run that was not killed:
 
-    python tests/support/kill_and_resume.py --kills 30 --processes 2
+    python benchmarks/kill_and_resume.py --kills 30 --processes 2
 
 Every fourth kill is a SIGTERM, which must not lose any iteration; the others are SIGKILLs. Both
 signals go to all processes.
@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "datasets")]
 
 from generate_scenes import generate_scenes  # noqa: E402
