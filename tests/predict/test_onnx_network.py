@@ -78,7 +78,7 @@ def test_a_file_is_loaded_without_a_network(file, tmp_path, capsys):
 
 
 def test_refused_files_and_keys(file, tmp_path):
-    with pytest.raises(ValueError, match=r"TEST.FLIP cannot be changed: .*model.onnx contains a n"):
+    with pytest.raises(ValueError, match=r"TEST.FLIP cannot be changed: .*model.onnx has fixed"):
         trained_model(str(file), overrides={"TEST.FLIP": True})
     with pytest.raises(ValueError, match=r"MODEL.DEVICE cannot be changed"):
         trained_model(str(file), overrides={"MODEL.DEVICE": "cuda"})
