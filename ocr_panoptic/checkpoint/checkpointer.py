@@ -114,7 +114,8 @@ class SafeCheckpointer(DetectionCheckpointer):
             named, kept, new = rows_by_name(named, own, theirs, self.demands.classes)
         rest = {**content, "model": copy.copy(named)}  # Detectron2 changes its arguments
         fit = Fit(self.model.state_dict(), self._load_model(rest))
-        logger.debug("Missing or unused tensors:%s", fit.listing(lines=10**6) or " none")
+        differing = fit.listing(lines=10**6) or " none"
+        logger.debug("Tensors that differ between the file and the model:%s", differing)
         check_fit(fit, path, self.demands, is_renamed=is_renamed)
         check_finite(self.model.state_dict(), path)
         self.loaded = Loaded(path, fit, record or content.get(RECORD), kept, new)

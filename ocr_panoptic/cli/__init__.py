@@ -25,7 +25,7 @@ COMMANDS = {
     "plan": "plan a training run for your data",
     "evaluate": "evaluate a trained model on annotated data",
     "predict": "segment images or a video, and save the results",
-    "check": "check data files, or a run before its training",
+    "check": "check data files, or a training before it starts",
     "view": "write an HTML page about a data set",
     "import": "import annotations from another format",
     "convert": "convert published weights",

@@ -169,7 +169,7 @@ class CommandParser(argparse.ArgumentParser):
             self.add_argument(
                 "--resume",
                 action="store_true",
-                help="continue from the last checkpoint; --resume auto: or start if there is none",
+                help="continue from the last checkpoint; with --resume auto, or start anew",
             )
             self.add_argument(
                 _AUTO, dest="resume", action="store_const", const="auto", help=argparse.SUPPRESS

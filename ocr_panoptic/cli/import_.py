@@ -36,7 +36,7 @@ POLYGONS = ("edges", "centres")
 
 def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__)
-    parser.add_argument("--from", required=True, choices=FORMATS, help="see below")
+    parser.add_argument("--from", required=True, choices=FORMATS, help="see above")
     parser.add_argument("--name", required=True, help="name of the data set")
     for split in ("train", "val"):
         parser.add_argument(
@@ -45,13 +45,15 @@ def argument_parser() -> CommandParser:
             type=path,
             required=split == "train",
             metavar=("SOURCE", "FOLDER"),
-            help="SOURCE [IMAGES [LABELS]]; LABELS: folder of label PNGs for the background",
+            help=f"annotations to {'train on' if split == 'train' else 'evaluate'}: SOURCE [IMAGES "
+            "[LABELS]] of the formats above; LABELS has label PNGs for pixels without objects",
         )
     parser.add_argument(
         "--things",
         nargs="+",
         metavar=("FILE", "CLASS"),
-        help="YAML file with things, stuff, ignore and colors, or names of thing classes",
+        help="names of the thing classes, or a YAML file with the keys things, stuff, ignore and "
+        "colors",
     )
     parser.add_argument(
         "--label-classes", type=path, help="YAML or JSON file with the classes of LABELS"

@@ -85,9 +85,9 @@ def plan_without_config(options: RunOptions) -> None:
     if named or options.eval_only or not options.data:
         if options.minutes is not None:
             raise UserError(
-                "--minutes plans a training: it needs --data, and cannot be combined with "
-                "--config-file, MODEL.META_ARCHITECTURE or --eval-only. To shorten the training "
-                "of a config, set SOLVER.MAX_ITER instead."
+                "--minutes plans a training run, so it needs --data and cannot be combined with "
+                "--config-file, MODEL.META_ARCHITECTURE or --eval-only. To shorten training with "
+                "a config, set SOLVER.MAX_ITER instead."
             )
         return
     from ocr_panoptic.checkpoint.checkpointer import last_checkpoint

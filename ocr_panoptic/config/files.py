@@ -238,10 +238,12 @@ def _merge(cfg: "CfgNode", values: Mapping[str, Any], place: str = "") -> None:
                 raise UserError("no value")
             cfg.merge_from_list([key, value])
         except (ValueError, MemoryError, RecursionError) as e:  # the last two: deep nesting
-            if isinstance(usual, list):
-                usual = "('a',) (in a shell: \"('a',)\")"
+            if isinstance(usual, (list, tuple)):
+                text = str(tuple(usual) or ("a",))
+                usual = f'{text} (in a shell: "{text}")'
+            example = "" if usual in ("", None) else f", such as {usual}"
             raise UserError(
-                f"{key} is {value!s:.100}{place}; expected a value of type {form}, such as {usual}"
+                f"{key} is {value!s:.100}{place}; expected a value of type {form}{example}"
             ) from e
 
 

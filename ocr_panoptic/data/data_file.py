@@ -73,7 +73,7 @@ DETECTRON2S = re.compile(
     r"voc_20(07|12)_(train|val|trainval|test)|ade20k_sem_seg_(train|val)"
 )
 CLASS_KEYS = ("classes", "ignore", "flip_pairs")  # only for semantic data
-FORM = "name, panoptic or semantic, channels; for semantic data also classes, ignore, flip_pairs"
+FORM = "name, panoptic or semantic, and channels; with semantic also classes, ignore, flip_pairs"
 
 
 @dataclass(frozen=True)

@@ -265,7 +265,10 @@ def _open(source: str | os.PathLike | IO[bytes], decode: bool = True) -> Image.I
                 f"is a {channels}-channel TIFF file with {bits} bits per channel, which cannot be "
                 "read. Save 1, 3 or 4 channels of 8 bits"
             ) from error
-        reason = "unknown format" if unknown else printable(error) or type(error).__name__
+        if unknown:
+            what = "is in an unknown format, broken or truncated. Save it as PNG, or copy it again"
+            raise UserError(what) from error
+        reason = printable(error) or type(error).__name__
         raise UserError(f"is broken or truncated ({reason}). Copy or download it again") from error
     if len(pages) > 1:
         raise UserError(
@@ -320,8 +323,8 @@ def _check(image: Image.Image, channels: int) -> None:
         raise UserError(f"has the colour mode {image.mode}; expected grey or RGB. Convert it")
     if bands != channels and image.info.get(_FOURTH):
         raise UserError(
-            "has a fourth channel of unspecified kind (TIFF tag ExtraSamples 0), which cannot be "
-            "read. Write ExtraSamples 2, or save a PNG"
+            "has a fourth channel of unspecified kind (TIFF tag ExtraSamples is 0), which cannot "
+            "be read. Save it as a TIFF with ExtraSamples 2 (alpha), or as a PNG"
         )
     if bands != channels:
         raise UserError(

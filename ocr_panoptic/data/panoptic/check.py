@@ -34,7 +34,7 @@ def general_faults(source: PanopticSource, images: list[PanopticImage]) -> Itera
         files = [source.files(image)[k] for image in images]
         fix = (
             f" For {source.name}, give annotations and {key} of the same split. File names in the "
-            "JSON must be relative to that folder."
+            f"JSON must be relative to the folder of {key}."
         )
         if len(files) > 1 and not any(map(os.path.exists, files)):
             yield (
@@ -83,8 +83,8 @@ def warnings(
         yield (
             f"{sum(image.covered for image in findings)} of "
             f"{sum(len(i.segments) for i in images)} segments have fewer pixels in the PNG than "
-            f"in the JSON, or no pixels ({first_few(files)}). The PNG is used. Do other segments "
-            "cover them, or do the PNGs belong to another JSON?"
+            f"in the JSON, or no pixels ({first_few(files)}). The PNG is used. Unless other "
+            "segments cover them, check that the PNGs belong to this JSON."
         )
     segments: Counter[int] = Counter()
     crowds: Counter[int] = Counter()

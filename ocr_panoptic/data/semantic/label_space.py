@@ -185,8 +185,9 @@ def _label_map(
                 if without and label == VOID_LABEL:
                     other = names[label_map[number]]
                     hint = (
-                        f" Without the key labels, {text} means {other}: write {{name: {other}, "
-                        "labels: ...} for all classes, or remove the class if it should be ignored."
+                        f" Without the key labels, {text} is the label of class {other}. Give "
+                        "every class its labels ({name: ..., labels: ...}), and leave out a class "
+                        "to ignore."
                     )
                 faults.append(f"label {text} is used twice, the second time for {owner!r}.{hint}")
             else:

@@ -175,8 +175,10 @@ def _files(
                 fault = "the path has control characters, or bytes that are not UTF-8. Rename it."
                 faults.append(f"{path}: {fault}")
             if key in files:
-                hint = f'Select one of them with a pattern, such as "{folder.name}/{STEM}{suffix}".'
-                faults.append(f"{path}: same name as {files[key]}, except for the suffix. {hint}")
+                faults.append(
+                    f"{path}: same name as {files[key]}, except for the suffix. To select one, "
+                    f'write a pattern in the data file, such as "{folder.name}/{STEM}{suffix}".'
+                )
             files[key] = path
     return files
 

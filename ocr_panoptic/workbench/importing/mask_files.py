@@ -166,9 +166,10 @@ def _numbers_or_mask(path: Path) -> np.ndarray:
     if not is_lossy:
         if colours := colours_of(image):
             raise UserError(
-                f"has the colours {first_few([str([*colour]) for colour in colours])}. If each is "
-                "a class, no import is needed: list the color of each class in a data file. If "
-                "each is an object, export object numbers instead, or one mask per object."
+                f"the mask has the colours {first_few([str([*colour]) for colour in colours])}. If "
+                "each colour is a class, no import is needed: give each class its color in a data "
+                "file. If each is an object, export one mask per object, or one image whose pixel "
+                "values number the objects."
             )
         entries = palette_entries(image)
         first = [colour for colour, index in entries.items() if index == 0]

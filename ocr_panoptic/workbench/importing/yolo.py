@@ -148,8 +148,8 @@ def _images_of(place: Path) -> list[Path]:
     if without == len(files):
         raise UserError(
             f"{place}: found {without} image(s), but no label files (.txt) for them in "
-            f"{_labels_path(files[0]).parent}. After data.yaml, give a folder of images that have "
-            "label files."
+            f"{_labels_path(files[0]).parent}. If the labelled images are elsewhere, name "
+            "their folder after data.yaml: --train data.yaml IMAGES."
         )
     if without:
         logger.info(

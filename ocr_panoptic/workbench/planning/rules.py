@@ -117,7 +117,7 @@ def channels(it: Situation) -> Iterator[Decision]:
         because = "of these images" if len(known) < number else "as the initial weights need it"
         yield Decision(key, [*known, *found[len(known) :]], because)
     if number == 1 and it.base.get("INPUT.BRIGHTNESS_SHIFT"):
-        yield Decision("INPUT.BRIGHTNESS_SHIFT", 0, "grey images have no colours to shift")
+        yield Decision("INPUT.BRIGHTNESS_SHIFT", 0, "shifts the brightness of colour images only")
 
 
 def precision(it: Situation) -> Iterator[Decision]:
@@ -210,7 +210,7 @@ def test_size(it: Situation) -> tuple[int, str]:
     if "INPUT.MIN_SIZE_TEST" in it.given:
         return known or it.data.short[1], ""
     if it.data.sides and (median := it.data.sides[2] * size) < ENOUGH:
-        because = f"more of the objects are found, whose median side is {median:.1f} at {size}"
+        because = f"finds more objects: at {size}, their median side is {median:.1f} pixels"
         return math.ceil(LARGER * size / 32) * 32, because
     is_changed = size != it.size or "INPUT.MIN_SIZE_TRAIN" in it.given
     return (size if is_changed else known or size), "as in training"

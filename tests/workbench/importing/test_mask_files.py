@@ -119,7 +119,7 @@ def test_masks_without_an_image(tmp_path):
         list(read_masks(tmp_path / "m", tmp_path / "i"))
     save(tmp_path / "m/2/car.png", np.stack([ONE, TWO, TWO], 2))
     with pytest.raises(
-        DataFaults, match=r"car.png: has the colours .*\[255, 0, 0\].* object numbers"
+        DataFaults, match=r"car.png: the mask has the colours .*\[255, 0, 0\].* number the objects"
     ):
         list(read_masks(tmp_path / "m", tmp_path / "i"))
 
