@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from ocr_panoptic.formats.pictures import Color, PictureSize
@@ -11,6 +12,7 @@ from .faults import first_few
 
 # A 12-bit photo stored as 16 bits has no value above this share of white (4095 / 65535).
 DARK = 1 / 16
+THIN = 1000  # largest accepted ratio of an image's long side to its short side
 
 
 class Findings(NamedTuple):
@@ -27,6 +29,16 @@ class Findings(NamedTuple):
     covered: int = 0  # number of listed segments that other segments may cover
     palette: Mapping[Color, int] = {}  # colour -> its index in the palette of the label image
     by_colour: bool = False  # whether the label image was read as colours
+
+
+def thin_faults(file: Path, photo: PictureSize) -> Iterator[str]:
+    """Yield a fault if an image is so thin that resizing could shrink a side to 0 pixels."""
+    if max(photo.width, photo.height) > THIN * min(photo.width, photo.height):
+        yield (
+            f"{file}: the image has {photo.width}x{photo.height} pixels (width x height). One "
+            f"side is more than {THIN:,} times the other, so resizing may shrink the short side "
+            "to nothing. Crop or remove the image."
+        )
 
 
 def photo_warnings(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ocr_panoptic.data.faults import first_few
-from ocr_panoptic.data.findings import Findings
+from ocr_panoptic.data.findings import Findings, thin_faults
 from ocr_panoptic.formats.coco_panoptic import MAX_ID
 from ocr_panoptic.formats.pictures import PictureSize, read_size
 from ocr_panoptic.formats.segment_runs import SegmentRuns, SegmentStatistics
@@ -163,6 +163,7 @@ def _photo(
     except ValueError as error:
         faults.append(f"{path}: image {image.id!r} {error}.")
         return None
+    faults += thin_faults(path, photo)
     if (photo.width, photo.height) != (image.width, image.height):
         faults.append(
             f"{path}: image {image.id!r} has {photo.width}x{photo.height} pixels{photo.note}, but "

@@ -11,7 +11,7 @@ import numpy as np
 
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.faults import first_few
-from ocr_panoptic.data.findings import Findings
+from ocr_panoptic.data.findings import Findings, thin_faults
 from ocr_panoptic.formats.labels import (
     COLOURED,
     check_known,
@@ -237,6 +237,7 @@ def check_labelled_image(source: SemanticSource, pair: tuple[Path, Path]) -> Fin
     photo = None
     try:
         photo = read_size(image, source.channels)
+        faults += thin_faults(image, photo)
     except ValueError as error:
         faults.append(f"{image}: the image {error}.")
     try:
