@@ -233,7 +233,7 @@ def check_known(areas: Mapping[int, int], label_map: Mapping[int, int]) -> None:
     """Raise UserError if ``label_map`` lacks a label in ``areas`` (pixel count of each label)."""
     foreign = [label for label in areas if label not in label_map]
     if foreign:
-        listed = ", ".join(f"{label_text(n)} ({areas[n]} pixel(s))" for n in foreign[:10])
+        listed = ", ".join(f"{label_text(n)} ({areas[n]} pixels)" for n in foreign[:10])
         listed += ", ..." if len(foreign) > 10 else ""
         hint = "Add each to a class or to ignore. Or is this the wrong file?"
         if len(foreign) > 20:

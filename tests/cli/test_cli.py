@@ -80,9 +80,9 @@ MISTAKES = [  # words of a command, part of the message
     ("train --data a.yaml", "a.yaml: data file not found"),
     (
         "train --config-file {own} --minutes 5",
-        "needs --data, and cannot be combined",
+        "needs --data and cannot be combined",
     ),
-    ("train --minutes 5", "needs --data, and cannot be combined"),
+    ("train --minutes 5", "needs --data and cannot be combined"),
     ("plan", "nothing to plan for. Name data files"),
     ("plan --data nope.yaml", "nope.yaml: data file not found"),
     ("train --config-file nope", "The config nope does not exist"),

@@ -132,7 +132,7 @@ REFUSALS = [
     ("semantic", WRONG, r"000010\.png: .* 200 \(6 pixels\)"),
     ("semantic", WRONG.astype(np.uint16), r"000010\.png: .* 200 \(6 pixels\)"),
     ("semantic", np.full((24, 32, 3), (0, 1, 2), np.uint8), r"000010\.png: has the colours"),
-    ("semantic", b"\x89PNG", r"000010\.png: the label image is broken or truncated"),
+    ("semantic", b"\x89PNG", r"000010\.png: the label image is .*broken or truncated"),
     ("semantic", None, r"000010\.png"),
     ("semantic", lambda s: s[:, :, 1:], r"000010\.png: .* \[150, 159\] .* \[150, 160\]"),
     ("semantic", lambda s: torch.arange(9.0)[:, None, None] + s[:1], "label 8, expected 0..6"),

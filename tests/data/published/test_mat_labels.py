@@ -98,7 +98,7 @@ def test_faults(miniature, scipy_io):
     write_mat(scipy_io, root, release, train, raw)
     write_mat(scipy_io, root, release, other, raw - 0.5)
     faults = faults_of(prepare_mat_release, release, root, workers=1)
-    assert "500 (1 pixel(s))" in faults[0]
+    assert "500 (1 pixels)" in faults[0]
     assert "0..65535" in faults[1]
 
 

@@ -79,7 +79,7 @@ def test_maps_of_labels(content, label_map):
         ({"classes": [{"name": "a", "labels": []}]}, "class 'a' has an empty list"),
         ({"classes": ["a"], "ignore": 65536}, "'ignore': label 65536 is neither an integer"),
         ({"classes": [{"name": "a", "labels": [-1]}]}, "label -1 is neither an integer 0..65535"),
-        ({"classes": ["a", "b"], "ignore": 1}, "used twice, .* 'ignore'.*means b: write"),
+        ({"classes": ["a", "b"], "ignore": 1}, "used twice, .* 'ignore'.*label of class b"),
         ({"classes": ["a"], "flip_pairs": ["a"]}, "must be a list of pairs of class names"),
         ({"classes": ["a"], "flip_pairs": [["a", "b"]]}, "names 'b', which is not a class"),
         ({"classes": ["a", "b", "c"], "flip_pairs": [["a", "b"], ["a", "c"]]}, "names 'a' 2 times"),
