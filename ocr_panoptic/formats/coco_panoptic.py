@@ -22,7 +22,7 @@ from PIL import Image
 from ocr_panoptic.errors import UserError
 
 from .files import printable, replacing
-from .pictures import color_codes, load_labels
+from .pictures import load_labels
 
 if TYPE_CHECKING:
     from detectron2.data import Metadata
@@ -61,6 +61,16 @@ def categories_of(metadata: "Metadata") -> list[dict]:
     return sorted(listed, key=lambda category: category["id"])
 
 
+def rgb2id(rgb: np.ndarray) -> np.ndarray:
+    """Convert the colours of a panoptic PNG, uint8 [H, W, 3], to segment ids, int32 [H, W]."""
+    ids = rgb[..., 2].astype(np.int32)
+    ids <<= 8
+    ids |= rgb[..., 1]
+    ids <<= 8
+    ids |= rgb[..., 0]
+    return ids
+
+
 def id2rgb(ids: np.ndarray) -> np.ndarray:
     """Convert segment ids [H, W], 0..2**24 - 1, to colours of a panoptic PNG, uint8 [H, W, 3]."""
     if ids.size and (ids.min() < 0 or ids.max() > MAX_ID):
@@ -82,7 +92,7 @@ def read_panoptic_png(path: str | os.PathLike) -> np.ndarray:
             f"(R + 256 G + 256^2 B), found mode {image.mode!r}. "
             "Is it a label map or a palette image? Convert it to a COCO panoptic PNG."
         )
-    return color_codes(image).view(np.int32)
+    return rgb2id(np.asarray(image))
 
 
 def read_segment_ids(record: Mapping) -> np.ndarray:

@@ -19,7 +19,7 @@ from detectron2.structures import BoxMode, Instances
 from ocr_panoptic.data.faults import first_few
 from ocr_panoptic.data.image_input import check_label_size
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.coco_panoptic import id2rgb, label_of_segments, read_segment_ids
+from ocr_panoptic.formats.coco_panoptic import id2rgb, label_of_segments, read_segment_ids, rgb2id
 from ocr_panoptic.formats.labels import label_areas, look_up, pixel_counts, read_labels
 from ocr_panoptic.formats.segment_runs import SegmentRuns
 
@@ -92,9 +92,7 @@ class PanopticPng:
         """Return the index of each pixel's segment, uint8 or uint16 [H, W]."""
         # Copy a mirrored map once; else each later step would copy it.
         places = np.ascontiguousarray(picture)
-        if places.ndim == 2:
-            return places
-        return places[..., 0] | places[..., 1].astype(np.uint16) << 8
+        return places if places.ndim == 2 else rgb2id(places).astype(np.uint16)
 
     def labels(self, places: np.ndarray) -> np.ndarray:
         """Return semantic labels, uint8 [H, W]."""

@@ -17,9 +17,10 @@ from pycocotools import mask as rle
 
 from ocr_panoptic.data.published.tables import VOC_CLASSES
 from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.coco_panoptic import rgb2id
 from ocr_panoptic.formats.files import printable
 from ocr_panoptic.formats.labels import palette_entries
-from ocr_panoptic.formats.pictures import color_codes, load_labels
+from ocr_panoptic.formats.pictures import load_labels
 from ocr_panoptic.formats.segment_runs import SegmentRuns
 
 from .annotated_image import AnnotatedImage, Segment
@@ -137,7 +138,7 @@ def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
     if entries.keys() <= _VOC_COLORS.keys():
         in_colors |= any(_VOC_COLORS[color] != index for color, index in entries.items())
     if picture.mode in ("RGB", "RGBA") or (picture.mode == "P" and in_colors):
-        return color_codes(picture).astype(np.int64), True
+        return rgb2id(np.asarray(picture.convert("RGB"))).astype(np.int64), True
     if picture.mode not in ("P", "L", "1") and not picture.mode.startswith("I"):
         raise UserError(f"{path}: expected a palette, grey or RGB PNG, found {picture.mode!r}.")
     return np.asarray(picture).astype(np.int64), False
