@@ -28,12 +28,12 @@ from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.formats.segment_runs import SegmentRuns
 from ocr_panoptic.progress import imap_with_progress
 
-VERSION = 1  # version of the cache files
+VERSION = 2  # version of the cache files
 SAMPLE = 300  # largest number of images that are read
 PIXELS = 2**22  # larger label maps are thinned to about this number of pixels
-# Classes lie in other rows than by chance if a class's mean row differs from the middle by this
-# share of the height, and by this many standard errors.
-ROWS, ERRORS = 0.02, 4.0
+# Images have a fixed orientation if a mean over them differs from 0 by this much, and by this many
+# standard errors.
+LEAST, ERRORS = 0.02, 4.0
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Fingerprint:
         objects: number of objects of an image: median, 95 % quantile, largest number.
         sides: geometric mean of an object's width and height: 5 %, 25 %, 50 %, 75 % and 95 %
             quantiles; () without objects.
-        has_top: whether classes lie in other rows than by chance.
+        has_top: whether the images have a fixed orientation.
         mean, std: mean and standard deviation of each channel, in the order of INPUT.FORMAT RGB.
         light: standard deviation of the images' mean brightness, as a share of its mean.
     """
@@ -201,8 +201,9 @@ def facts_of_image(source: Any, keys: Sequence[int], image: Any) -> dict[str, An
     Returns:
         dict of JSON values: "size" (height, width); "objects" and "crowds", their numbers; "sides"
         of the objects in shares of the shorter side; for each class "area", "boundary" (in shorter
-        sides) and "row" (mean, from 0 at the top to 1; None without pixels); "mean" and "square" of
-        each channel
+        sides), "row" (mean, from -0.5 at the top to 0.5) and "spread" (see _of_classes), both None
+        without pixels; "mean" and "square" of each channel; "tilt", the brightness of the upper
+        half minus that of the lower, as a share of the whole's
     """
     picture, labels_file, *_ = source.files(image)
     sides: list[float] = []
@@ -232,7 +233,10 @@ def facts_of_image(source: Any, keys: Sequence[int], image: Any) -> dict[str, An
     short = min(size)
     pixels = read_picture(picture, "RGB", source.channels)
     step = max(1, round((pixels.shape[0] * pixels.shape[1] / PIXELS) ** 0.5))
-    pixels = pixels[::step, ::step].reshape(-1, source.channels).astype(np.float64)
+    pixels = pixels[::step, ::step].astype(np.float64)
+    half = -(-len(pixels) // 2)
+    tilt = (pixels[:half].mean() - pixels[-half:].mean()) / max(pixels.mean(), 1e-6)
+    pixels = pixels.reshape(-1, source.channels)
     return {
         "size": size,
         "objects": len(sides),
@@ -241,29 +245,47 @@ def facts_of_image(source: Any, keys: Sequence[int], image: Any) -> dict[str, An
         **_of_classes(labels, len(keys)),
         "mean": pixels.mean(0).tolist(),
         "square": (pixels**2).mean(0).tolist(),
+        "tilt": float(tilt),
     }
 
 
 def _of_classes(labels: np.ndarray, number: int) -> dict[str, list]:
-    """Return area, boundary and row of each class, given each pixel's class or ``number``."""
+    """
+    Return area, boundary, row and spread of each class, given each pixel's class or ``number``.
+
+    The spread is how much farther a class reaches in height than in width, by the deviation of its
+    pixels' rows minus that of their columns. Of this difference in pixels and in shares of the
+    image's sides, the smaller one counts, and 0 if their signs differ: a disc in a long image
+    differs only in shares, and a texture that fills it only in pixels.
+    """
     step = max(1, round((labels.size / PIXELS) ** 0.5))
     labels = labels[::step, ::step]
-    height, width = labels.shape
-    short = min(height, width)
-    rows = np.arange(height, dtype=np.int64)[:, None] * (number + 1)
-    counts = np.bincount((labels + rows).ravel(), minlength=height * (number + 1))
-    counts = counts.reshape(height, number + 1)[:, :number]  # pixels of each row and class
+    short = min(labels.shape)
+    middles, deviations = [], []
+    for lines in (labels, labels.T):  # rows, columns
+        place = np.arange(len(lines), dtype=np.int64)[:, None] * (number + 1)
+        counts = np.bincount((lines + place).ravel(), minlength=len(lines) * (number + 1))
+        counts = counts.reshape(len(lines), number + 1)[:, :number]  # pixels of each line and class
+        area = counts.sum(0)
+        line = (np.arange(len(lines)) + 0.5) / len(lines) - 0.5
+        middle = line @ counts / np.maximum(area, 1)
+        middles.append(middle)
+        square = np.maximum(line**2 @ counts / np.maximum(area, 1) - middle**2, 0)
+        deviations.append(np.sqrt(square))
+    (high, wide), (height, width) = deviations, labels.shape
+    shares, pixels = high - wide, (high * height - wide * width) / short
+    spread = np.clip(np.minimum(shares, pixels), 0, None)
+    spread += np.clip(np.maximum(shares, pixels), None, 0)
     edges = np.zeros(number + 1, np.int64)
     for one, other in ((labels[1:], labels[:-1]), (labels[:, 1:], labels[:, :-1])):
         differ = one != other
         for side in (one, other):
             edges += np.bincount(side[differ], minlength=number + 1)
-    area = counts.sum(0)
-    middles = (np.arange(height) + 0.5) @ counts / height
     return {
         "area": (area / short**2).round(7).tolist(),
         "boundary": (edges[:number] / short).round(5).tolist(),
-        "row": [float(m / a) if a else None for m, a in zip(middles, area)],
+        "row": [float(m) if a else None for m, a in zip(middles[0], area)],
+        "spread": [float(s) if a else None for s, a in zip(spread, area)],
     }
 
 
@@ -305,29 +327,35 @@ def _joined(splits: Sequence[SplitSummary], parts: Sequence[Mapping[str, Any]]) 
         "sides": tuple(np.quantile(sides, (0.05, 0.25, 0.5, 0.75, 0.95)).tolist())
         if len(sides)
         else (),
-        "has_top": has_top(facts["row"]),
+        "has_top": has_top(facts["row"], facts["spread"], facts["tilt"]),
         "mean": tuple(whole.round(3).tolist()),
         "std": tuple(np.maximum(np.sqrt(variance), 1e-3).round(3).tolist()),
         "light": float(light.std() / max(light.mean(), 1e-6)),
     }
 
 
-def has_top(rows: Sequence[Sequence[float | None]]) -> bool:
+def has_top(
+    rows: Sequence[Sequence[float | None]],
+    spreads: Sequence[Sequence[float | None]],
+    tilts: Sequence[float],
+) -> bool:
     """
-    Return whether classes lie in other rows than by chance.
+    Return whether images have a fixed orientation.
 
-    A class's mean row is then far from the middle, in shares of the height and in standard errors.
-    Classes that fewer than 8 images show say nothing. If none is left, the result is True.
+    They do if a class prefers certain rows, or reaches farther in one direction, or if the upper
+    half is brighter or darker than the lower. Classes that fewer than 8 images show say nothing.
+    If none is left, the result is True.
 
     Args:
-        rows: mean row of each class in each image, 0..1; None where the class is absent.
+        rows, spreads: entries "row" and "spread" of :func:`facts_of_image` for each image.
+        tilts: entry "tilt" for each image.
     """
     is_known = False
-    for of_class in zip(*rows, strict=True):
-        shown = np.array([row for row in of_class if row is not None]) - 0.5
+    for of_class in (*zip(*rows, strict=True), *zip(*spreads, strict=True), tilts):
+        shown = np.array([value for value in of_class if value is not None])
         if len(shown) >= 8:
-            is_known = True
+            is_known |= of_class is not tilts
             error = shown.std(ddof=1) / len(shown) ** 0.5
-            if abs(shown.mean()) > max(ROWS, ERRORS * error):
+            if abs(shown.mean()) > max(LEAST, ERRORS * error):
                 return True
     return not is_known

@@ -249,7 +249,7 @@ def objects(it: Situation) -> Iterator[Decision]:
 def directions(it: Situation) -> Iterator[Decision]:
     """Turn and flip images without a fixed orientation."""
     if not it.data.has_top:
-        because = "no class prefers certain rows, so the images have no fixed orientation"
+        because = "classes and brightness show no fixed orientation"
         yield Decision("INPUT.RANDOM_FLIP", "both", because)
         yield Decision("INPUT.RANDOM_ROTATE_90", True, because)
 

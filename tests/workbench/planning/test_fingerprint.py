@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from ocr_panoptic.data import data_check
+from ocr_panoptic.data.data_file import read_data_files
+from ocr_panoptic.data.sources import read_data_sets
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.workbench.planning import fingerprint as module
 from ocr_panoptic.workbench.planning.fingerprint import fingerprint, has_top
@@ -48,16 +50,53 @@ def test_facts_of_a_strip(semantic):
     np.testing.assert_allclose(found.std, whole.std((0, 1, 2)), atol=1e-3)
 
 
-def test_rows_tell_an_upper_side():
+def test_what_tells_a_fixed_orientation():
     rng = np.random.default_rng(0)
-    anywhere = rng.uniform(0.2, 0.8, (200, 3)).tolist()
-    assert not has_top(anywhere)
-    assert has_top([[None, *row[1:]] for row in anywhere[:7]])  # too few to tell
-    seldom = [[row[0] if i % 3 == k else None for k in range(3)] for i, row in enumerate(anywhere)]
-    assert has_top(seldom[:20]) and not has_top(seldom)
-    sky = [[0.2 + row[0] / 10, row[1], None] for row in anywhere]
-    assert has_top(sky)
-    assert not has_top([[None, 0.5, None]] * 20)
+    rows, spreads, tilts = (
+        rng.uniform(-0.3, 0.3, (200, 3)).tolist(),
+        rng.normal(0, 0.1, (200, 3)).tolist(),
+        rng.normal(0, 0.3, 200).tolist(),
+    )
+    assert not has_top(rows, spreads, tilts)
+    unknown = [[None] * 3] * 200
+    assert has_top(unknown, unknown, tilts)
+    few = [[None, *row[1:]] for row in rows[:7]]
+    assert has_top(few, few, tilts[:7])  # too few to tell
+    seldom = [[row[0] if i % 3 == k else None for k in range(3)] for i, row in enumerate(rows)]
+    assert has_top(seldom[:20], seldom[:20], tilts[:20]) and not has_top(seldom, seldom, tilts)
+    sky = [[-0.3 + row[0] / 10, row[1], None] for row in rows]
+    assert has_top(sky, unknown, tilts)
+    assert has_top(rows, [[-0.1 + row[0] / 10, row[1], None] for row in spreads], tilts)
+    assert has_top(rows, spreads, [0.1 + tilt / 3 for tilt in tilts])
+    assert not has_top(rows, spreads, [0.015 + tilt / 100 for tilt in tilts])  # below 2 %
+
+
+def drawn(height: int, width: int, of_class: tuple[int, int], places) -> list[np.ndarray]:
+    """Return label maps with a box of class 1 at each place, mirrored, too."""
+    maps = []
+    for row, column in places:
+        truth = np.zeros((height, width), np.uint8)
+        truth[row : row + of_class[0], column : column + of_class[1]] = 1
+        maps += [truth, np.ascontiguousarray(truth[::-1])]
+    return maps
+
+
+def test_a_class_that_reaches_farther_in_width(semantic):
+    """Deviations of n equally spaced lines: sqrt((n^2 - 1) / 12)."""
+    file = semantic(drawn(40, 40, (4, 40), [(row, 0) for row in (2, 9, 15, 17)]))
+    assert fingerprint([file], workers=1).has_top
+    sets = read_data_sets(read_data_files([file]))
+    facts = module.facts_of_split(sets["drawn_train"].source, workers=1)
+    expected = ((15 / 12) ** 0.5 - (1599 / 12) ** 0.5) / 40
+    np.testing.assert_allclose([spread for _, spread in facts["spread"]], expected)
+    np.testing.assert_allclose([row for _, row in facts["row"]][:2], (-16 / 40, 16 / 40))
+    assert np.abs(facts["tilt"]).max() < 0.05
+
+
+def test_boxes_and_textures_in_long_images_have_no_orientation(semantic):
+    """A square differs in shares of the sides, a class that fills the image in pixels."""
+    file = semantic(drawn(40, 80, (8, 8), [(2, 5), (9, 60), (15, 30), (17, 44)]))
+    assert not fingerprint([file], workers=1).has_top
 
 
 def test_a_second_look_reads_no_image(semantic, monkeypatch):
