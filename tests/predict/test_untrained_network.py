@@ -23,5 +23,5 @@ def test_network_of_a_config():
 @pytest.mark.parametrize("key", COUNTS)
 def test_classes_that_the_data_would_give(key):
     others = {name: count for name, count in COUNTS.items() if name != key}
-    with pytest.raises(ValueError, match=f"to a data set, but .*Set {key},"):
+    with pytest.raises(ValueError, match=f"from a data set, but .*Set {key},"):
         ocr_panoptic.build(CONFIG, **others)
