@@ -79,7 +79,7 @@ REFUSED = [  # config; flags and keys; parts of the message
     (P, "SOLVER.BASE_LR", "Expected KEY VALUE pairs"),
     (P, "SOLVER.BASE_LR=1", "SOLVER.BASE_LR=1: separate KEY and VALUE with a space"),
     (P, "SOLVER.BASE_LR 1 --resume", "--resume: put flags before the first KEY"),
-    (P, f"{TRAIN} city_train", "city_train; expected ... ('a',) (in a shell:"),
+    (P, f"{TRAIN} city_train", "city_train; expected ... ('scenes_train',) (in a shell:"),
     ("nowhere.yaml", "", "nowhere.yaml"),
     # keys that nothing reads (docs/keys.md has the condition of each key), and values that do not
     # go together

@@ -71,7 +71,7 @@ def test_faults_that_would_stop_a_run(tiny_data, make_args, tmp_path):
 
 def test_the_number_of_gpus_divides_the_batch(tiny_data, make_args):
     args = make_args("SOLVER.IMS_PER_BATCH", 4)
-    with pytest.raises(ValueError, match="SOLVER.IMS_PER_BATCH is 4; .* multiple of 3 process"):
+    with pytest.raises(ValueError, match="SOLVER.IMS_PER_BATCH is 4; .* multiple of 3 x 1"):
         call("check", ["--config-file", args.config_file, "--num-gpus", "3", *args.opts])
 
 

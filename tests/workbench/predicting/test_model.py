@@ -223,7 +223,7 @@ def test_arrays_that_are_not_images(model_of):
         next(model.predict([3]))
     refused = {None: "was given None, a NoneType", 5: "given 5", "": "is empty", b"x": "a bytes"}
     refused |= {memoryview(b"y"): "a memoryview", io.StringIO("z"): 'Open it with mode "rb"'}
-    refused |= {io.BytesIO(b"no image"): "BytesIO.*is broken or truncated"}
+    refused |= {io.BytesIO(b"no image"): "BytesIO.*broken or truncated"}
     for source, said in [*refused.items(), ({"image": 1}, "a dict")]:
         with pytest.raises(ValueError, match=said):
             model.predict(source)

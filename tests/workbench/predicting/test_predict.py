@@ -238,7 +238,7 @@ def test_unreadable_images_and_repeated_names(model_of, call, images, tmp_path, 
     for text in (
         "No results for 3 image(s)",
         f"{folder}/a/broken.jpg: the image is broken",
-        f"{folder}/a/text.png: the image is broken",
+        f"{folder}/a/text.png: the image is in an unknown format",
         f"{folder}/b/thin.png: the image of 5000x1 pixels",
         "1 file(s) left out: 1 x unsupported suffix (.zip)",
     ):
