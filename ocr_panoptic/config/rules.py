@@ -93,7 +93,7 @@ def numbers(which: str, permits: Callable[[float], bool]) -> Allowed:
     """
     Return a rule that allows lists of finite numbers if ``permits`` accepts each number.
 
-    ``which`` describes the numbers in error messages, such as "of at least 0".
+    ``which`` describes the numbers in error messages, such as "not below 0".
     """
 
     def allowed(value: Any) -> bool:

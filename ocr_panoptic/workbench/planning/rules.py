@@ -165,6 +165,7 @@ def image_size(it: Situation) -> Iterator[Decision]:
     in_test, because = test_size(it)
     if in_test != it.base["INPUT.MIN_SIZE_TEST"]:
         yield Decision("INPUT.MIN_SIZE_TEST", in_test, because)
+    in_test = in_test or it.data.short[1]
     if wanted == size and max(size, in_test) * it.data.aspect <= longest:
         return
     for key, side in (
@@ -205,15 +206,17 @@ def resized(it: Situation) -> tuple[int, str]:
 
 
 def test_size(it: Situation) -> tuple[int, str]:
-    """Return the shorter side of an image at test, and why."""
+    """Return INPUT.MIN_SIZE_TEST, where 0 keeps the images' sizes, and why."""
     size, known = resized(it)[0], it.base["INPUT.MIN_SIZE_TEST"]
+    sizes = it.base["INPUT.MIN_SIZE_TRAIN"]
+    trained = size if size != it.size else sizes[len(sizes) // 2]
     if "INPUT.MIN_SIZE_TEST" in it.given:
-        return known or it.data.short[1], ""
-    if it.data.sides and (median := it.data.sides[2] * size) < ENOUGH:
+        return known, ""
+    if it.data.sides and trained and (median := it.data.sides[2] * size) < ENOUGH:
         because = f"finds more objects: at {size}, their median side is {median:.1f} pixels"
         return math.ceil(LARGER * size / 32) * 32, because
     is_changed = size != it.size or "INPUT.MIN_SIZE_TRAIN" in it.given
-    return (size if is_changed else known or size), "as in training"
+    return (trained if is_changed else known), "as in training"
 
 
 def levels(it: Situation) -> Iterator[Decision]:
@@ -256,7 +259,7 @@ def directions(it: Situation) -> Iterator[Decision]:
 
 def tiles(it: Situation) -> Iterator[Decision]:
     """Predict large images in tiles, which overlap by the side of a large object."""
-    size, _ = test_size(it)
+    size = test_size(it)[0] or it.data.short[1]
     if size * it.data.aspect <= LARGEST:
         return
     large = it.data.sides[-1] * size if it.data.sides else 0

@@ -125,11 +125,22 @@ def test_the_users_size_is_that_of_the_evaluation():
     assert size[:2] == ("INPUT.MIN_SIZE_TEST", 512)
 
 
+def test_images_that_keep_their_size_in_training_keep_it_at_test():
+    """0 keeps each image's size; the median's size would resize all others."""
+    assert not decided(rules.image_size, SEMANTIC, GPU)
+    for data in (FEW, replace(FEW, sides=(0.01, 0.01, 0.02, 0.02, 0.03))):
+        cfg = load_config(base_config(data, CPU)[0], {"INPUT.MIN_SIZE_TRAIN": (0,)})
+        situation = Situation(data, CPU, values_by_key(cfg), ["INPUT.MIN_SIZE_TRAIN"])
+        (size,) = rules.image_size(situation)
+        assert size == ("INPUT.MIN_SIZE_TEST", 0, "as in training")
+    assert decided(rules.tiles, replace(SEMANTIC, aspect=10.0), GPU)  # 400 x 10 = 4,000 pixels
+
+
 def test_long_images_keep_their_size():
     found = decided(rules.image_size, replace(FEW, aspect=10.0))
     assert found["INPUT.MAX_SIZE_TRAIN"] == found["INPUT.MAX_SIZE_TEST"] == 2560
     assert found["INPUT.CROP.SIZE"] == [256, 256] and "INPUT.MIN_SIZE_TEST" not in found
-    found = decided(rules.image_size, replace(FEW, aspect=2.0), GPU)  # 640 to 800, median 720
+    found = decided(rules.image_size, replace(FEW, aspect=2.0), GPU)  # 640 to 800, the middle one 736
     assert not {"INPUT.MIN_SIZE_TRAIN", "INPUT.MIN_SIZE_TEST"} & found.keys()
     assert found["INPUT.MAX_SIZE_TRAIN"] == found["INPUT.MAX_SIZE_TEST"] == 1600
 
