@@ -28,7 +28,7 @@ from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.formats.segment_runs import SegmentRuns
 from ocr_panoptic.progress import imap_with_progress
 
-VERSION = 2  # version of the cache files
+VERSION = 3  # version of the cache files
 SAMPLE = 300  # largest number of images that are read
 PIXELS = 2**22  # larger label maps are thinned to about this number of pixels
 # Images have a fixed orientation if a mean over them differs from 0 by this much, and by this many
@@ -201,7 +201,7 @@ def facts_of_image(source: Any, keys: Sequence[int], image: Any) -> dict[str, An
     Returns:
         dict of JSON values: "size" (height, width); "objects" and "crowds", their numbers; "sides"
         of the objects in shares of the shorter side; for each class "area", "boundary" (in shorter
-        sides), "row" (mean, from -0.5 at the top to 0.5) and "spread" (see _of_classes), both None
+        sides), "row" (mean, from -0.5 at the top to 0.5) and "spread" (see _of_classes), None
         without pixels; "mean" and "square" of each channel; "tilt", the brightness of the upper
         half minus that of the lower, as a share of the whole's
     """
@@ -253,29 +253,17 @@ def _of_classes(labels: np.ndarray, number: int) -> dict[str, list]:
     """
     Return area, boundary, row and spread of each class, given each pixel's class or ``number``.
 
-    The spread is how much farther a class reaches in height than in width, by the deviation of its
-    pixels' rows minus that of their columns. Of this difference in pixels and in shares of the
-    image's sides, the smaller one counts, and 0 if their signs differ: a disc in a long image
-    differs only in shares, and a texture that fills it only in pixels.
+    The spread is how much farther a class reaches in height than in width: the deviation of its
+    pixels' rows minus that of their columns, in shares of the side of the largest square in the
+    middle of the image. In a longer window, classes reach farther along it, however they lie.
     """
     step = max(1, round((labels.size / PIXELS) ** 0.5))
     labels = labels[::step, ::step]
     short = min(labels.shape)
-    middles, deviations = [], []
-    for lines in (labels, labels.T):  # rows, columns
-        place = np.arange(len(lines), dtype=np.int64)[:, None] * (number + 1)
-        counts = np.bincount((lines + place).ravel(), minlength=len(lines) * (number + 1))
-        counts = counts.reshape(len(lines), number + 1)[:, :number]  # pixels of each line and class
-        area = counts.sum(0)
-        line = (np.arange(len(lines)) + 0.5) / len(lines) - 0.5
-        middle = line @ counts / np.maximum(area, 1)
-        middles.append(middle)
-        square = np.maximum(line**2 @ counts / np.maximum(area, 1) - middle**2, 0)
-        deviations.append(np.sqrt(square))
-    (high, wide), (height, width) = deviations, labels.shape
-    shares, pixels = high - wide, (high * height - wide * width) / short
-    spread = np.clip(np.minimum(shares, pixels), 0, None)
-    spread += np.clip(np.maximum(shares, pixels), None, 0)
+    area, row, _ = _moments(labels, number)
+    top, left = ((side - short) // 2 for side in labels.shape)
+    square = labels[top : top + short, left : left + short]
+    (inside, _, high), (_, _, wide) = _moments(square, number), _moments(square.T, number)
     edges = np.zeros(number + 1, np.int64)
     for one, other in ((labels[1:], labels[:-1]), (labels[:, 1:], labels[:, :-1])):
         differ = one != other
@@ -284,9 +272,20 @@ def _of_classes(labels: np.ndarray, number: int) -> dict[str, list]:
     return {
         "area": (area / short**2).round(7).tolist(),
         "boundary": (edges[:number] / short).round(5).tolist(),
-        "row": [float(m) if a else None for m, a in zip(middles[0], area)],
-        "spread": [float(s) if a else None for s, a in zip(spread, area)],
+        "row": [float(m) if a else None for m, a in zip(row, area)],
+        "spread": [float(s) if a else None for s, a in zip(high - wide, inside)],
     }
+
+
+def _moments(labels: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return number of pixels, and mean and deviation of their rows (-0.5..0.5), of each class."""
+    rows = np.arange(len(labels), dtype=np.int64)[:, None] * (number + 1)
+    counts = np.bincount((labels + rows).ravel(), minlength=len(labels) * (number + 1))
+    counts = counts.reshape(len(labels), number + 1)[:, :number]  # pixels of each row and class
+    area = counts.sum(0)
+    row = (np.arange(len(labels)) + 0.5) / len(labels) - 0.5
+    mean, square = (powers @ counts / np.maximum(area, 1) for powers in (row, row**2))
+    return area, mean, np.sqrt(np.maximum(square - mean**2, 0))
 
 
 def _joined(splits: Sequence[SplitSummary], parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -93,10 +93,18 @@ def test_a_class_that_reaches_farther_in_width(semantic):
     assert np.abs(facts["tilt"]).max() < 0.05
 
 
-def test_boxes_and_textures_in_long_images_have_no_orientation(semantic):
-    """A square differs in shares of the sides, a class that fills the image in pixels."""
-    file = semantic(drawn(40, 80, (8, 8), [(2, 5), (9, 60), (15, 30), (17, 44)]))
-    assert not fingerprint([file], workers=1).has_top
+@pytest.mark.parametrize("size", [(48, 64), (64, 48), (30, 90)])
+def test_discs_in_long_images_have_no_orientation(semantic, size):
+    """A long window around discs at random places shows more of them along its longer side."""
+    rng = np.random.default_rng(0)
+    rows, columns = np.mgrid[: size[0], : size[1]]
+    maps = []
+    for _ in range(150):
+        truth = np.zeros(size, np.uint8)
+        for row, column in rng.uniform((-5, -5), np.add(size, 5), (10, 2)):
+            truth[(rows - row) ** 2 + (columns - column) ** 2 < 25] = 1
+        maps.append(truth)
+    assert not fingerprint([semantic(maps)], workers=1).has_top
 
 
 def test_a_second_look_reads_no_image(semantic, monkeypatch):
