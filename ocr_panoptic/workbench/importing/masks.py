@@ -225,10 +225,12 @@ def mask_of_rle(rle: dict, height: int, width: int) -> dict:
     if isinstance(counts, str):
         counts = _decompressed(counts.encode("ascii")).tolist()
     # If an RLE is too short, pycocotools returns uninitialised memory, and merging never ends.
-    if sum(counts) != height * width or min(counts) < 0:
+    least, total = min(counts, default=0), sum(counts)
+    if least < 0 or total != height * width:
+        found = f"include {least}" if least < 0 else f"add up to {total}"
         raise UserError(
-            f"the counts of an RLE must be non-negative and add up to {height * width} pixels, "
-            f"found {sum(counts)}"
+            f"the run lengths of an RLE must be non-negative and add up to {height * width} "
+            f"pixels, but {found}. Export the annotations again"
         )
     return mask_util.frPyObjects({"size": [height, width], "counts": counts}, height, width)
 
