@@ -239,7 +239,8 @@ def _merge(cfg: "CfgNode", values: Mapping[str, Any], place: str = "") -> None:
             cfg.merge_from_list([key, value])
         except (ValueError, MemoryError, RecursionError) as e:  # the last two: deep nesting
             if isinstance(usual, (list, tuple)):
-                text = str(tuple(usual[:1]) or ("a",))
+                text = str(tuple(usual) or ("a",))
+                text = text if len(text) < 60 else str(tuple(usual[:1]))
                 usual = f'{text} (in a shell: "{text}")'
             example = "" if usual in ("", None) else f", such as {usual}"
             raise UserError(

@@ -85,8 +85,11 @@ def at_least(least: int, meaning: str = "", most: float = math.inf) -> Allowed:
     """
     text = f"a number of at least {least}{meaning and f' ({least} {meaning})'}"
     text += f" and at most {most:,.0f}" * (most < math.inf)
-    # NaN fails both comparisons. None is Detectron2's default for some keys.
-    return of_form(text, lambda v: v is None or (least <= v <= most and v < math.inf))
+    # NaN fails both comparisons. None is Detectron2's default for some keys, which take any type.
+    return of_form(
+        text,
+        lambda v: v is None or (isinstance(v, int | float) and least <= v <= most and v < math.inf),
+    )
 
 
 def numbers(which: str, permits: Callable[[float], bool]) -> Allowed:

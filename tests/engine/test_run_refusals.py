@@ -80,6 +80,8 @@ REFUSED = [  # config; flags and keys; parts of the message
     (P, "SOLVER.BASE_LR=1", "SOLVER.BASE_LR=1: separate KEY and VALUE with a space"),
     (P, "SOLVER.BASE_LR 1 --resume", "--resume: put flags before the first KEY"),
     (P, f"{TRAIN} city_train", "city_train; expected ... ('scenes_train',) (in a shell:"),
+    (P, "MODEL.PIXEL_STD 57", "57; expected ... such as (57.375, 57.12, 58.395) (in a shell:"),
+    (P, "SOLVER.WEIGHT_DECAY_BIAS low", "BIAS is low; expected a number of at least 0"),
     ("nowhere.yaml", "", "nowhere.yaml"),
     # keys that nothing reads (docs/keys.md has the condition of each key), and values that do not
     # go together
