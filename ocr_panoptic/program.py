@@ -12,8 +12,8 @@ from .errors import NO_MEMORY, MissingPackageError, UserError, lacks_memory
 
 INSTALL = {  # packages that pip cannot install as a dependency on every machine
     "torch": "pip install torch torchvision (for a GPU, see https://pytorch.org)",
-    "detectron2": "make install PYTHON=python in the repository of ocr_panoptic, or, after "
-    "torch, pip install --no-build-isolation git+https://github.com/facebookresearch/detectron2.git",
+    "detectron2": "make install PYTHON=python in the repository of ocr_panoptic; or install "
+    "torch first, and then: pip install --no-build-isolation git+https://github.com/facebookresearch/detectron2.git",
 }
 ONE_VALUE = "Expected more than 1 value per channel"  # of PyTorch's batch norms
 MEMORY = (

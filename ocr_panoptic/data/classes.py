@@ -34,7 +34,8 @@ def faults_of_class(name: object, color: object) -> Iterator[str]:
     """Yield a message for each fault in the name and colour of a class, read from JSON or YAML."""
     if not isinstance(name, str) or not name:
         # YAML reads a bare ``no``, ``on`` or ``12`` as a boolean or a number.
-        yield f"the name must be a non-empty string, found {name!r}. Put the name in quotes."
+        fix = "Put the name in quotes." if name not in (None, "") else "Give each class a name."
+        yield f"the name must be a non-empty string, found {name!r}. {fix}"
     elif has_controls(name):
         yield f"the name must not contain control characters, found {name!r}."
     if not is_color(color):

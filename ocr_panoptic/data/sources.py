@@ -43,7 +43,10 @@ def read_data_sets(
     """
     names = [name for file in files for name in file.data_sets()]
     if twice := sorted(name for name, _ in repeated(names)):
-        raise UserError(f"Several data files describe {', '.join(twice)}. Rename one of them.")
+        raise UserError(
+            f"Several data files describe {', '.join(twice)}. Give each data file its own name "
+            "(its key name)."
+        )
     data_sets: dict[str, DataSet] = {}
     faults: list[str] = []
     for file in files:

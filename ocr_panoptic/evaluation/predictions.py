@@ -124,8 +124,9 @@ def png_names(dataset_name: str) -> dict[str, str]:
         other = images.setdefault(f"{Path(file_name).stem}.png", file_name)
         if other != file_name:
             raise UserError(
-                "TEST.SAVE_PREDICTIONS names predictions like images, without folder and suffix, "
-                f"but {dataset_name!r} has both {other} and {file_name}. Rename one of them."
+                "TEST.SAVE_PREDICTIONS names each prediction after its image, without folder and "
+                f"suffix, so those of {other} and {file_name} in {dataset_name!r} would have the "
+                "same name. Rename one of these images."
             )
     return {file_name: png for png, file_name in images.items()}
 

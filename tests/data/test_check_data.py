@@ -257,7 +257,7 @@ ABC = ["a", "b", "c"]
         (
             [(2, 0, 1)],
             coloured(*PALETTE[:2], (0, 128, 1)),
-            r"index 1 has the colour \[0, 0, 0\] of 'a', but .* 1 means 'b'.*: \[0, 128, 0\]\.",
+            r"index 1 .* \[0, 0, 0\] of 'a', but 1 is the label of 'b'.*: \[0, 128, 0\]\.",
         ),
         ([(0, 1, 2)] * 2, coloured(*PALETTE[:2], (0, 128, 1)), [4, 6, 6]),
         ([(0, 1, 2)] * 2, coloured((1, 1, 1), (2, 2, 2), PALETTE[0]), [4, 6, 6]),  # by chance

@@ -107,10 +107,11 @@ def _misplaced(space: LabelSpace, entries: Sequence[PaletteEntry]) -> Iterator[s
         foreign = dict.fromkeys(str([*entry.colour]) for entry in entries if entry not in known)
         yield (
             f"{entry.file}: palette index {entry.place} has the colour {[*entry.colour]} of "
-            f"{names[known[entry]]!r}, but the label {entry.place} means "
-            f"{names[label_map[entry.place]]!r}. The colours are not used, because some belong "
-            f"to no class: {first_few([*foreign])}. Correct the colors of the classes, or add "
-            "the listed colours to ignore. If the indices are right, remove the colors."
+            f"{names[known[entry]]!r}, but {entry.place} is the label of "
+            f"{names[label_map[entry.place]]!r}. The indices were read as labels, because some "
+            f"colours belong to no class: {first_few([*foreign])}. If the colours are right, add "
+            "these to ignore, or correct the key color of the classes. If the indices are right, "
+            "remove the key color."
         )
 
 

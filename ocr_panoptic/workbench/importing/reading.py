@@ -147,13 +147,12 @@ def _moved(folder: Path, names: Sequence[str]) -> str:
         matches = [file for file in listed if _folded(f"/{file}").endswith(end)]
         if len(matches) == 1:
             return matches[0]
-        several = (
-            f" {len(matches)} files have this name: {first_few(matches)}." if matches else several
-        )
+        if matches:
+            several = f"Which of {len(matches)} files is meant: {first_few(matches)}?"
     for fault in file_name_faults(names[0]):
         raise UserError(fault)
     raise MissingImage(
-        f"{printable(folder / names[0])} not found.{several} Is {folder} the right folder?"
+        f"{printable(folder / names[0])} not found. {several or f'Is {folder} the right folder?'}"
     )
 
 

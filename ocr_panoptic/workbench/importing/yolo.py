@@ -91,7 +91,7 @@ def _places(content: dict, source: Path) -> dict[str, list[Path]]:
     searched. The first folders of a path are dropped one by one until the path exists: Roboflow
     writes ``../train/images`` for ``train/images``.
     """
-    fix = f"Name the folder of images yourself: --train {source.name} FOLDER."
+    fix = f"Name the folders of images yourself: --train {source.name} FOLDER [--val ...]."
     base = source.parent / str(content.get("path") or "")
     known = [key for keys in SPLITS.values() for key in keys]
     if not content.keys() & {*known}:
@@ -182,7 +182,7 @@ def _read_image(
     def segment(words: list[str]) -> Segment:
         number = int(word) if (word := words[0].removesuffix(".0")).isdecimal() else -1
         if number not in names:
-            raise UserError(f"data.yaml has no name for the class {printable(words[0])[:100]}")
+            raise UserError(f"names in data.yaml has no class {printable(words[0])[:100]}")
         corners = corners_of([float(word) for word in words[1:]]) * (image.width, image.height)
         mask = mask_of_polygons([corners], image.height, image.width, polygons)
         digits = max((len(word.partition(".")[2]) for word in words[1:]), default=0)

@@ -23,9 +23,9 @@ def contradictions(cfg: CfgNode, data: Fingerprint) -> Iterator[str]:
         quarter, median = data.sides[1] * size, data.sides[2] * size
         if quarter < REACH * smallest:
             yield (
-                f"at INPUT.MIN_SIZE_TEST {size}, a quarter of the objects have a side of at most "
-                f"{quarter:.1f} pixels (median: {median:.1f}), but the smallest anchor has "
-                f"{smallest}. Enlarge the images. {plan}"
+                f"in images whose shorter side has {size} pixels, a quarter of the objects have a "
+                f"side of at most {quarter:.1f} (median: {median:.1f}), but the smallest anchor "
+                f"has {smallest}. Raise INPUT.MIN_SIZE_TRAIN and INPUT.MIN_SIZE_TEST. {plan}"
             )
         regions = cfg.MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE
         positive = regions * cfg.MODEL.ROI_HEADS.POSITIVE_FRACTION

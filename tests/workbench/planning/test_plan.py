@@ -190,5 +190,10 @@ def test_costs_are_measured(panoptic, monkeypatch):
     file = panoptic([cells(64, 64, 20, 32)] * 3)
     keys = dict(zip(TINY[::2], TINY[1::2], strict=True))
     cfg = load_config(LITE0, {**keys, **data_options(read_data_files([file]))})
-    costs = measure.measured_costs(cfg, read_data_files([file]))
+    costs = measure.measured_costs(cfg.clone(), read_data_files([file]))
     assert costs.step > 0 and costs.evaluation > 0
+    monkeypatch.setattr(measure, "SLOWER", 10**9)
+    costs = measure.measured_costs(cfg.clone(), read_data_files([file]))
+    assert costs.evaluation < 10**6  # of two classes, one always has a score above 0.05
+    cfg.MODEL.ROI_HEADS.SCORE_THRESH_TEST = 1.0
+    assert measure.measured_costs(cfg, read_data_files([file])).evaluation > 10**6

@@ -206,7 +206,7 @@ def test_contradictions():
     assert not [*contradictions(panoptic, FEW)]
     cells = replace(FEW, sides=(0.01, 0.03, 0.05, 0.06, 0.1), objects=(26, 147, 375))
     anchor, regions = contradictions(panoptic, cells)
-    assert "at most 7.7 pixels (median: 12.8), but the smallest anchor has 16" in anchor
+    assert "at most 7.7 (median: 12.8), but the smallest anchor has 16" in anchor
     assert "half of the images have 26 objects" in regions and "only 16 to the mask" in regions
     panoptic.MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE = 256  # the most that a plan sets
     assert [*contradictions(panoptic, replace(cells, objects=(90, 147, 375)))] == [anchor]
