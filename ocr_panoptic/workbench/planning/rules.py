@@ -117,11 +117,7 @@ def channels(it: Situation) -> Iterator[Decision]:
         because = "of these images" if len(known) < number else "as the initial weights need it"
         yield Decision(key, [*known, *found[len(known) :]], because)
     if number == 1 and it.base.get("INPUT.BRIGHTNESS_SHIFT"):
-        yield Decision(
-            "INPUT.BRIGHTNESS_SHIFT",
-            0,
-            "for colour images only",
-        )
+        yield Decision("INPUT.BRIGHTNESS_SHIFT", 0, "for colour images only")
 
 
 def precision(it: Situation) -> Iterator[Decision]:
