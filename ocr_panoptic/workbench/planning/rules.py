@@ -163,16 +163,15 @@ def image_size(it: Situation) -> Iterator[Decision]:
         sizes = [wanted]
         yield Decision("INPUT.MIN_SIZE_TRAIN", sizes, because)
     in_test, because = test_size(it)
-    if in_test != it.base["INPUT.MIN_SIZE_TEST"]:
+    if is_other := in_test != it.base["INPUT.MIN_SIZE_TEST"]:
         yield Decision("INPUT.MIN_SIZE_TEST", in_test, because)
-    in_test = in_test or it.data.short[1]
-    if wanted == size and max(size, in_test) * it.data.aspect <= longest:
-        return
-    for key, side in (
-        ("INPUT.MAX_SIZE_TRAIN", max(*sizes, wanted)),
-        ("INPUT.MAX_SIZE_TEST", in_test),
+    is_long = wanted != size or size * it.data.aspect > longest
+    is_decided = is_long or is_other or "INPUT.MIN_SIZE_TEST" in it.given
+    for key, side, is_asked in (
+        ("INPUT.MAX_SIZE_TRAIN", max(*sizes, wanted), is_long),
+        ("INPUT.MAX_SIZE_TEST", in_test or it.data.short[1], is_decided),
     ):
-        if side * it.data.aspect > it.base[key]:
+        if is_asked and side * it.data.aspect > it.base[key]:
             yield Decision(key, math.ceil(side * it.data.aspect), "keeps the size of long images")
     # The other configs have crops.
     if it.is_panoptic and (wanted > size or wanted * it.data.aspect > longest):

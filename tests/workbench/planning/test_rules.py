@@ -143,6 +143,10 @@ def test_long_images_keep_their_size():
     found = decided(rules.image_size, replace(FEW, aspect=2.0), GPU)  # 640 to 800, mostly 736
     assert not {"INPUT.MIN_SIZE_TRAIN", "INPUT.MIN_SIZE_TEST"} & found.keys()
     assert found["INPUT.MAX_SIZE_TRAIN"] == found["INPUT.MAX_SIZE_TEST"] == 1600
+    wide = replace(FEW, aspect=16 / 9)  # 736 x 16 / 9 < 1333, so the config's limits stay
+    assert not decided(rules.image_size, wide, GPU)
+    found = decided(rules.image_size, replace(wide, sides=(0.01, 0.015, 0.02, 0.025, 0.03)), GPU)
+    assert found == {"INPUT.MIN_SIZE_TEST": 928, "INPUT.MAX_SIZE_TEST": 1650}
 
 
 def test_large_images_are_predicted_in_tiles():
