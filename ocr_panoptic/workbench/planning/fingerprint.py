@@ -28,7 +28,7 @@ from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.formats.segment_runs import SegmentRuns
 from ocr_panoptic.progress import imap_with_progress
 
-VERSION = 3  # version of the cache files
+VERSION = 4  # version of the cache files
 SAMPLE = 300  # largest number of images that are read
 PIXELS = 2**22  # larger label maps are thinned to about this number of pixels
 # Images have a fixed orientation if a mean over them differs from 0 by this much, and by this many
@@ -235,7 +235,8 @@ def facts_of_image(source: Any, keys: Sequence[int], image: Any) -> dict[str, An
     step = max(1, round((pixels.shape[0] * pixels.shape[1] / PIXELS) ** 0.5))
     pixels = pixels[::step, ::step].astype(np.float64)
     half = -(-len(pixels) // 2)
-    tilt = (pixels[:half].mean() - pixels[-half:].mean()) / max(pixels.mean(), 1e-6)
+    light = pixels[..., :3].mean(-1)  # a fourth channel is no brightness
+    tilt = (light[:half].mean() - light[-half:].mean()) / max(light.mean(), 1e-6)
     pixels = pixels.reshape(-1, source.channels)
     return {
         "size": size,

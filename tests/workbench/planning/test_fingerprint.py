@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from ocr_panoptic.data import data_check
 from ocr_panoptic.data.data_file import read_data_files
@@ -105,6 +106,15 @@ def test_discs_in_long_images_have_no_orientation(semantic, size):
             truth[(rows - row) ** 2 + (columns - column) ** 2 < 25] = 1
         maps.append(truth)
     assert not fingerprint([semantic(maps)], workers=1).has_top
+
+
+def test_a_fourth_channel_is_no_brightness(semantic, tmp_path):
+    file = semantic([np.eye(8, dtype=np.uint8)], channels=4)
+    photo = np.full((8, 8, 4), 60, np.uint8)
+    photo[:4, :, :3] += 20  # of 70 on average
+    photo[:4, :, 3] = 200
+    Image.fromarray(photo).save(tmp_path / "images/0.png")
+    assert module.facts_of_image(*_source_of(file))["tilt"] == pytest.approx(20 / 70)
 
 
 def test_a_second_look_reads_no_image(semantic, monkeypatch):
