@@ -19,6 +19,8 @@ from ocr_panoptic.modeling.build import build_model
 from ocr_panoptic.predict.complete import complete_config
 from ocr_panoptic.predict.task import task_of
 
+from .rules import FEW
+
 WARM, STEPS, IMAGES = 2, 6, 5  # steps before the measured ones, measured steps, predicted images
 # An untrained network that finds no objects predicts faster than a trained one.
 SLOWER = 1.5
@@ -35,6 +37,8 @@ def measured_costs(cfg: CfgNode, files: Sequence[DataFile]) -> Costs:
     """Return the costs of a training with this config, measured from random weights."""
     complete_config(cfg, training=True, needs_data=True, files=files)
     mapper = task_of(cfg).mapper
+    # An untrained network may find as many objects as it is allowed to, a trained one seldom does.
+    cfg.TEST.DETECTIONS_PER_IMAGE = min(FEW, cfg.TEST.DETECTIONS_PER_IMAGE)
     model = build_model(cfg)
     optimizer = build_optimizer(cfg, model, own_step=True)
     for group in optimizer.param_groups:
