@@ -55,7 +55,7 @@ def find_onnx_model(file: str, keys: Mapping[str, Any]) -> tuple[CfgNode, Start]
     if fixed:
         raise UserError(
             f"{', '.join(fixed)} cannot be changed: the network in {file} has fixed settings. "
-            "Export the model again with these keys, or use the run's folder."
+            "Name the run's folder instead of this file, or export the model again with these keys."
         )
     settings = values_by_key(yaml.safe_load(training["settings"]))
     start = Start(file, settings, training["classes"])

@@ -18,9 +18,9 @@ def _complete_panoptic_classes(cfg: CfgNode, dataset: str) -> None:
     # A test split may lack annotations; then it can be predicted, but not evaluated.
     if not is_panoptic or (dataset in cfg.DATASETS.TRAIN and not has_panoptic_truth(dataset)):
         raise UserError(
-            f"Panoptic-FPN cannot be trained on {dataset}: it needs panoptic PNGs and their JSON, "
-            'which a data file names under "panoptic" (datasets/README.md), or a data set '
-            "registered in Python, with objects (annotations) and semantic PNGs. For COCO, use "
+            f"{dataset} has no annotations that Panoptic-FPN can use. Name panoptic PNGs and their "
+            'JSON under "panoptic" in a data file (datasets/README.md), or register a data set in '
+            "Python that has objects (annotations) and semantic PNGs. For COCO, use "
             f"coco_2017_{{train,val}}_panoptic_separated.{data_file_advice(dataset, metadata)}"
         )
     things, semantic = class_counts(dataset)

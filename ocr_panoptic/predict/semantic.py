@@ -20,9 +20,9 @@ def _complete_semantic_classes(cfg: CfgNode, dataset: str) -> None:
     if kind in (PANOPTIC, INSTANCES):
         task = "a panoptic" if kind == PANOPTIC else "an instance segmentation"
         raise UserError(
-            f"{dataset} is {task} data set, but a semantic model predicts no things. Use a "
-            'Panoptic-FPN config, or name label PNGs under "semantic" in a data file '
-            f"(datasets/README.md).{data_file_advice(dataset, metadata, ['semantic'])}"
+            f"{dataset} is {task} data set, but a semantic model predicts no things. For "
+            'panoptic data, use a Panoptic-FPN config. Or name label PNGs under "semantic" in a '
+            f"data file (datasets/README.md).{data_file_advice(dataset, metadata, ['semantic'])}"
         )
     count = semantic_class_count(dataset)
     complete_count(cfg, "SEM_SEG_HEAD", count, f"{dataset} has {count} classes")

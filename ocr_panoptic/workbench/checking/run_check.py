@@ -125,8 +125,8 @@ def check_solver(cfg: CfgNode, processes: int) -> CfgNode:
     if steps < 1 or batch < 1 or batch % (processes * steps):
         raise UserError(
             f"SOLVER.IMS_PER_BATCH is {batch}; expected a positive multiple of {processes} x "
-            f"{steps} (processes x SOLVER.ACCUMULATION_STEPS), so that each part of a batch has "
-            "the same number of images."
+            f"{steps} (processes x SOLVER.ACCUMULATION_STEPS, both at least 1), so that each part "
+            "of a batch has the same number of images."
         )
     if cfg.TEST.BEST_CHECKPOINT:
         _check_best_metric(cfg)
@@ -146,10 +146,10 @@ def _check_best_metric(cfg: CfgNode) -> None:
     similar = metrics.get(name.lower())  # None for a single class's metric, such as IoU-sky
     is_unusable = similar and (similar.name != name or not similar.higher_is_better)
     if is_unusable or not (data and metrics) or (dataset and dataset[0] not in data):
-        form = f"{data[0]}/panoptic_seg/PQ" if len(data) > 1 else "panoptic_seg/PQ"
+        of = f"{data[0]}/" if len(data) > 1 else ""
         raise UserError(
             f"TEST.BEST_CHECKPOINT is {best}; expected a metric that is measured on DATASETS.TEST "
-            f"{data} and is better when higher, such as {form}, sem_seg/mIoU, bbox/AP or segm/AP."
+            f"{data} and is better when higher, such as {of}panoptic_seg/PQ or {of}sem_seg/mIoU."
         )
 
 

@@ -91,7 +91,7 @@ def write_page(folder: Path, model: Path, runtime: dict[str, bytes]) -> None:
     if len(packed) > LARGEST * 4 // 3:
         raise UserError(
             f"{model} is too large for a page: browsers read at most {LARGEST >> 20} MiB "
-            "(compressed). Use --precision int8 for a file a quarter of the size"
+            "(compressed). Use a smaller model, or --precision int8, which quarters the size"
         )
     write_text(folder / "model.js", f"globalThis.description = {description};\n{packed}")
     binaries = [_script(name, content) for name, content in runtime.items() if name != SCRIPT]

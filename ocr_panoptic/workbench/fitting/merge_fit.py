@@ -54,7 +54,7 @@ def kept_predictions(trained: TrainedModel) -> KeptPredictions:
     if cfg.MODEL.META_ARCHITECTURE != "PanopticSegmentor":
         raise UserError(
             f"MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; expected "
-            "PanopticSegmentor, which merges things and stuff"
+            "PanopticSegmentor, the only model whose merge rules can be fitted"
         )
     name = cfg.DATASETS.TEST[0]
     metadata = MetadataCatalog.get(name)

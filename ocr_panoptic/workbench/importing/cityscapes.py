@@ -82,7 +82,9 @@ def _read_png(image: AnnotatedImage, path: Path) -> AnnotatedImage:
         is_object = value >= CITYSCAPES_OBJECTS
         label = NAMES.get(value // CITYSCAPES_OBJECTS if is_object else value)
         if label is None:
-            raise UserError(f"{value} is not a Cityscapes label id. Is it a train id?")
+            raise UserError(
+                f"{value} is not a Cityscapes label id. Use files with label ids, not train ids."
+            )
         segments.append(Segment(label, mask, instance=is_object))
     return replace(image, segments=segments)
 

@@ -49,10 +49,10 @@ LOSSES = {
     "cut": "segment(s) partly covered by others",
     "hidden": "segment(s) left out, completely covered by others",
     "empty": "segment(s) left out, without pixels",
-    "boxes": "box(es), drawn as filled rectangles; few objects fill their box",
+    "boxes": "box(es), which few objects fill, drawn as filled rectangles",
     "traced": "polygon(s) through pixel centres, as OpenCV's findContours traces them; drawn along "
     "pixel edges, they lose half a pixel on each side. Give --polygons centres to draw them along "
-    "the centres, or --polygons edges if the edges are right",
+    "the centres, or --polygons edges if the edges are right. Their classes",
     "left out": "shape(s) left out, without area",
 }
 

@@ -145,9 +145,9 @@ def check_crowds(counts: Mapping[str, ClassCount]) -> None:
         raise UserError(
             f"{sum(crowds.values())} of {sum(count.objects for count in counts.values())} objects "
             f"are marked as crowds (iscrowd 1): {first_few([*crowds])}. CVAT and Datumaro mark "
-            "every mask, V7 and Roboflow's supervision objects with holes or several parts. Give "
-            "--crowds objects if each is a single object, or --crowds groups if each is a group "
-            "of objects without individual masks."
+            "every mask; V7 and Roboflow's supervision mark objects with holes or several parts. "
+            "Give --crowds objects if each is a single object, or --crowds groups if each is a "
+            "group of objects without individual masks."
         )
 
 

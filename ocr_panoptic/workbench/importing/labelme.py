@@ -48,8 +48,8 @@ def read_labelme(source: Path, images: Path | None) -> Annotations:
         raise unreadable(path, content, fault)
     if strange:
         logger.warning(
-            f"{source}: left out {len(strange)} of {len(files)} JSON files that are not LabelMe "
-            f"files: {first_few(strange)}"
+            f"{source}: left out {len(strange)} of {len(files)} JSON files, because they are not "
+            f"LabelMe files: {first_few(strange)}"
         )
 
     def find(entry: tuple[Path, dict]) -> AnnotatedImage:

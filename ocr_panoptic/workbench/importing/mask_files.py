@@ -76,7 +76,8 @@ def read_masks(source: Path, images: Path | None = None) -> Annotations:
         if len(owners) > 1:
             some = first_few([str(photo.relative_to(folder)) for photo in owners])
             faults.append(
-                f"{mask}: several images match: {some}. Use the same subfolders for both."
+                f"{mask}: several images match: {some}. "
+                "Put it into folders named like those of its image."
             )
         else:
             owned[owners[0]].append((mask, _label(path, stem)))
@@ -85,7 +86,7 @@ def read_masks(source: Path, images: Path | None = None) -> Annotations:
         raise UserError(
             f"{source}: found {len(masks)} masks, but no images for them in {folder}. A mask must "
             "be in a folder with the name of its image, or its name must begin or end with that "
-            "name. If masks and images have the same names, give two folders: MASKS IMAGES."
+            "name. If masks and images have the same names, give two folders: --train MASKS IMAGES."
         )
     without = [str(photo.relative_to(folder)) for photo in photos if photo not in owned]
     for what, names in (("mask(s) without an image", lost), ("image(s) without a mask", without)):

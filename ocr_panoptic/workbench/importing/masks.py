@@ -220,7 +220,10 @@ def ellipse(
 def mask_of_rle(rle: dict, height: int, width: int) -> dict:
     """Check a COCO RLE, compressed or uncompressed, and return the compressed mask."""
     if rle.get("size") != [height, width]:
-        raise UserError(f"the RLE has size {rle.get('size')!s:.40}, expected {[height, width]}")
+        raise UserError(
+            f"the RLE has size {rle.get('size')!s:.40}, expected the image's {[height, width]} "
+            "(height, width)"
+        )
     counts = rle["counts"]
     if isinstance(counts, str):
         counts = _decompressed(counts.encode("ascii")).tolist()

@@ -106,8 +106,10 @@ def _read_image(
     pairs = [(value >> 24, value & 0xFFFFFF) for value in runs.ids.tolist()]
     if unknown := sorted({value for value, _ in pairs} - meaning.keys()):
         shown = [[v & 255, v >> 8 & 255, v >> 16] if is_color else v for v in unknown[:5]]
-        fix = f"Add a line for each to a {LABEL_MAP}: name:R,G,B::"
-        if classes_file and not has_map:
+        fix = "Add a line for each: name:R,G,B::"
+        if not classes_file:
+            fix = f"List all classes, also background, in {folder / LABEL_MAP}: name:R,G,B::"
+        elif not has_map:
             fix = "Add a line for each: the lines are the classes of labels 0, 1, 2, ..."
         if is_color and not has_map:
             fix += " If the labels are palette indices, save the PNGs without palettes."

@@ -90,7 +90,7 @@ def predict_all(
     if overlays and inputs.items[0].frame is not None:
         drawn = (read_picture(files[item.name]["overlays"]) for item in done)
         write_video(folder / "overlays.mp4", drawn, VideoReader(inputs.entry).fps)
-    logger.info("Results of %d images are in %s", len(done), folder)
+    logger.info("Results of %d image(s) are in %s", len(done), folder)
     if faults:
         shown = [printable(why) for why in faults.values()][:SHOWN]
         if len(faults) > SHOWN:

@@ -257,8 +257,8 @@ def test_boxes_points_and_missing_stuff_are_reported(root, tmp_path, caplog):
     kinds = save(tmp_path / "kinds.yaml", "things: [cat]")
     run("--from", "labelme", "--name", "x", "--train", tmp_path / "l", "--things", kinds)
     for message in (
-        "left out 1 of 2 JSON files that are not LabelMe files: settings.json",
-        "train: 2 box(es), drawn",
+        "left out 1 of 2 JSON files, because they are not LabelMe files: settings.json",
+        "train: 2 box(es), which few objects fill",
         "train: 1 shape(s) left out, without area: line (1)",
         "There are no stuff classes",
     ):
