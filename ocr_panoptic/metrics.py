@@ -81,7 +81,7 @@ METRICS = (
     Metric("bbox", "AP", "Box AP", f"{_AP} boxes", _INSTANCES, "AP_box"),
     Metric("segm", "AP", "Mask AP", f"{_AP} masks", _INSTANCES, "AP_mask"),
     Metric("panoptic_seg", "BoundaryPQ", "Boundary PQ",
-           "PQ with the smaller of IoU and Boundary IoU", _BOUNDARIES, "BoundaryPQ"),
+           "PQ with min(IoU, Boundary IoU) in place of the IoU", _BOUNDARIES, "BoundaryPQ"),
     Metric("sem_seg", "mBoundaryIoU", "Boundary IoU",
            f"{_IOU} of boundary regions, mean over ground-truth classes", _BOUNDARIES),
     Metric("sem_seg", "ECE", "Calibration error",

@@ -77,8 +77,8 @@ class RunLogger(EventWriter):
             begun = SERVICES[self._name](self._service, run, path.parent, keys)
         except Exception as error:  # each service has its own exceptions
             raise UserError(
-                f"LOGGERS: {self._name} cannot start a run: {error}. Log in to {self._name}, "
-                "switch it to offline mode, or remove it from LOGGERS."
+                f"LOGGERS: {self._name} cannot start a run: {error}. Check your login and "
+                "the server's address (docs/long_runs.md), or remove it from LOGGERS."
             ) from error
         runs[self._name], self._log, self._end = begun
         write_text(path, json.dumps(runs) + "\n")

@@ -235,7 +235,7 @@ def check_known(areas: Mapping[int, int], label_map: Mapping[int, int]) -> None:
     if foreign:
         listed = ", ".join(f"{label_text(n)} ({areas[n]} pixels)" for n in foreign[:10])
         listed += ", ..." if len(foreign) > 10 else ""
-        hint = "Add each to a class or to ignore. Or is this the wrong file?"
+        hint = "In the data file, add each to a class or to ignore. Or is this the wrong file?"
         if len(foreign) > 20:
             hint = "If the borders are smoothed (antialiased, resized), save without smoothing."
         raise UserError(

@@ -9,20 +9,19 @@ from ocr_panoptic.errors import UserError
 
 from .files import printable, read_json
 
-_COCO = (
-    "Export COCO with segmentations, or convert the file to COCO, and import it with --from coco"
-)
-_LABEL_IMAGES = "Export label images, and import them with --from masks"
+_FROM = "with ocr-panoptic import --from"
+_COCO = f"Export COCO with segmentations, or convert the file to COCO, and import it {_FROM} coco"
+_LABEL_IMAGES = f"Export label images, and import them {_FROM} masks"
 
 # Keys of the content or of its first entry -> the tool, and what to do.
 _EXPORTS: tuple[tuple[set[str], str, str], ...] = (
-    ({"shapes", "imagePath"}, "LabelMe", "Import its folder with --from labelme"),
-    ({"_via_img_metadata"}, "VGG Image Annotator", "Import it with --from via"),
-    ({"filename", "regions"}, "VGG Image Annotator", "Import it with --from via"),
-    ({"data", "annotations"}, "Label Studio", "Import it with --from label-studio"),
+    ({"shapes", "imagePath"}, "LabelMe", f"Import its folder {_FROM} labelme"),
+    ({"_via_img_metadata"}, "VGG Image Annotator", f"Import it {_FROM} via"),
+    ({"filename", "regions"}, "VGG Image Annotator", f"Import it {_FROM} via"),
+    ({"data", "annotations"}, "Label Studio", f"Import it {_FROM} label-studio"),
     ({"annotation_id", "annotator"}, "Label Studio", 'Export "JSON", not "JSON-MIN"'),
-    ({"imgHeight", "objects"}, "Cityscapes", "Import its folder with --from cityscapes-polygons"),
-    ({"objects", "size", "tags"}, "Supervisely", "Import the project with --from supervisely"),
+    ({"imgHeight", "objects"}, "Cityscapes", f"Import its folder {_FROM} cityscapes-polygons"),
+    ({"objects", "size", "tags"}, "Supervisely", f"Import the project {_FROM} supervisely"),
     ({"item", "annotations"}, "V7 (Darwin)", _COCO),
     ({"dataset", "image", "annotations"}, "V7 (Darwin)", _COCO),
     ({"features"}, "QuPath (GeoJSON)", _LABEL_IMAGES),
@@ -35,7 +34,7 @@ _EXPORTS: tuple[tuple[set[str], str, str], ...] = (
     ({"metadata", "instances"}, "SuperAnnotate", _COCO),
     ({"classId", "probability"}, "SuperAnnotate", _COCO),
     ({"label_map", "export_info"}, "Diffgram", _COCO),
-    ({"caption"}, "COCO captions", "They have no masks: import COCO's instances"),
+    ({"caption"}, "COCO captions", "Captions have no masks: import COCO's instances"),
     ({"prefix", "suffix"}, "PaliGemma", _COCO),
     ({"dataset", "name"}, "Segments.ai", 'Export "coco-panoptic", and name it in a data file'),
     ({"itemMetadata"}, "Dataloop", _COCO),
@@ -47,7 +46,7 @@ _EXPORTS: tuple[tuple[set[str], str, str], ...] = (
     ({"name", "labels"}, "Scalabel or BDD100K", _COCO),
     ({"task_id", "response"}, "Scale", _COCO),
     ({"image", "annotations"}, "Create ML", f"It contains only boxes. {_COCO}"),
-    ({"type", "task"}, "Ultralytics", "Export YOLO, and import it with --from yolo-seg"),
+    ({"type", "task"}, "Ultralytics", f"Export YOLO, and import it {_FROM} yolo-seg"),
     ({"image_id", "category_id"}, "pycocotools", 'Use it as the "annotations" of a COCO JSON'),
 )
 
@@ -74,7 +73,7 @@ def unreadable(path: Path, content: object, fault: str, given: str = "") -> User
     if isinstance(content, dict) and "caption" in _keys(content.get("annotations"))[1]:
         keys_of_first = {"caption"}
     for needed, tool, advice in _EXPORTS:
-        if needed <= keys | keys_of_first and advice != f"Import it with --from {given}":
+        if needed <= keys | keys_of_first and advice != f"Import it {_FROM} {given}":
             return UserError(f"{path}: this is an export from {tool}. {advice} (docs/imports.md).")
     return UserError(fault)
 

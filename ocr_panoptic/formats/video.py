@@ -65,7 +65,7 @@ def write_video(path: Path, frames: Iterable[np.ndarray], fps: float) -> None:
                 if not writer.isOpened():
                     raise OSError(
                         f"OpenCV {cv2.__version__} cannot write {path} (codec {CODEC}). Check "
-                        "that the folder is writable"
+                        "that the folder is writable, and that this build has the codec"
                     )
             writer.write(np.ascontiguousarray(frame))
         if writer is not None:

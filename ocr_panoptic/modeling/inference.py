@@ -366,8 +366,9 @@ def check_decided(confidence: Tensor) -> None:
     """Raise FloatingPointError if any confidence is NaN, which means that scores are not finite."""
     if undecided := int(confidence.isnan().sum()):
         raise FloatingPointError(
-            f"the scores of {undecided} of {confidence.numel()} pixels are NaN or infinite. If the "
-            "image has no such values, the network overflows: set TEST.PRECISION float32"
+            f"the scores of {undecided} of {confidence.numel()} pixels are NaN or infinite. If "
+            "neither the image nor the weights have such values, the network overflows: set "
+            "TEST.PRECISION float32"
         )
 
 

@@ -32,7 +32,8 @@ class TimmPyramid(TimmBackbone):
                 f"MODEL.TIMM.NAME {self.name} has features of stride "
                 f"{', '.join(map(str, sorted(self._by_stride)))}, but an FPN needs strides "
                 f"{', '.join(map(str, STAGES))}. Use a network with four stages and "
-                "MODEL.TIMM.OUTPUT_STRIDE 32, or build_timm_simple_fpn_backbone for a plain ViT."
+                "MODEL.TIMM.OUTPUT_STRIDE 32 or, for a plain ViT, MODEL.BACKBONE.NAME "
+                "build_timm_simple_fpn_backbone."
             )
         return [self._by_stride[stride] for stride in STAGES]
 
@@ -103,8 +104,8 @@ def build_timm_simple_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> Timm
         raise UserError(
             f"MODEL.TIMM.NAME {cfg.MODEL.TIMM.NAME} has features of stride "
             f"{', '.join(map(str, strides))}, but the simple feature pyramid needs stride "
-            f"{PATCH_SIZE}. Set MODEL.TIMM.PATCH_SIZE {PATCH_SIZE} for a plain ViT, or use "
-            "build_timm_fpn_backbone for a network with four stages."
+            f"{PATCH_SIZE}. Set MODEL.TIMM.PATCH_SIZE {PATCH_SIZE} for a plain ViT, or "
+            "MODEL.BACKBONE.NAME build_timm_fpn_backbone for a network with four stages."
         )
     if len(names) != 1 or names[0] not in net.known:
         raise UserError(

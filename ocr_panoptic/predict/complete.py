@@ -66,8 +66,8 @@ def complete_config(
             raise UserError(
                 f"INPUT.CHANNELS is {cfg.INPUT.CHANNELS}, but the images of {name} have "
                 f"{channels}. Set INPUT.CHANNELS to {channels}, and MODEL.PIXEL_MEAN and PIXEL_STD "
-                f"to {channels} values each; or write channels: {cfg.INPUT.CHANNELS} into the data "
-                "file."
+                f"to lists of length {channels}; or write channels: {cfg.INPUT.CHANNELS} into the "
+                "data file."
             )
     if needs_data:
         check_files(names)
@@ -81,9 +81,9 @@ def _check_is_named(cfg: CfgNode, split: str, described: str) -> None:
         return
     files = f"{', '.join(cfg.DATASETS.FILES)}: found no split called {described}, and "
     raise UserError(
-        f"{files if cfg.DATASETS.FILES else ''}DATASETS.{split} is empty. Name a data "
-        "file with --data FILE (see datasets/README.md), or a registered data set with "
-        f"DATASETS.{split} \"('NAME',)\"."
+        f"{files if cfg.DATASETS.FILES else ''}DATASETS.{split} is empty. Give a "
+        f"data file that has the split {described} (--data FILE, see datasets/README.md), or name "
+        f"a registered data set: DATASETS.{split} \"('NAME',)\"."
     )
 
 

@@ -210,7 +210,7 @@ def _by_id(entries: list, key: str, kind: str, faults: list[str]) -> dict[int | 
         if not is_id(number) and not (isinstance(number, str) and number):
             faults.append(
                 f'"{kind}" entry {place}: {key} must be an integer from 0 to 2^63 - 1 or a '
-                f"string, found {number!r}."
+                f"non-empty string, found {number!r}."
             )
         elif number in result:
             faults.append(f'"{kind}": {key} {number!r} is used more than once.')
@@ -252,7 +252,7 @@ def _annotation_faults(annotation: dict, known: dict[int, bool]) -> Iterator[str
     for segment in segments:
         number = segment.get("id") if isinstance(segment, dict) else None
         if not is_id(number):
-            yield f"a segment needs an integer id, found {segment!r}."
+            yield f"a segment needs an integer id in 1..{MAX_ID}, found {segment!r}."
             continue
         category, iscrowd = segment.get("category_id"), segment.get("iscrowd", 0)
         is_stuff = is_id(category) and known.get(category, False)
@@ -260,7 +260,7 @@ def _annotation_faults(annotation: dict, known: dict[int, bool]) -> Iterator[str
         if number == 0:
             yield f"a segment has the id 0, which means void; expected 1..{MAX_ID}."
         if not is_id(category):
-            yield f"segment {number}: category_id must be an integer, found {category!r}."
+            yield f"segment {number}: category_id must be an integer from 0, found {category!r}."
         elif category not in known:
             yield f'segment {number}: category {category!r} is not in "categories".'
         if iscrowd not in (0, 1):

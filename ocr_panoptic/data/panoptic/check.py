@@ -104,7 +104,8 @@ def warnings(
             f"there are no stuff classes, and {void / total:.0%} of the pixels are void. So the "
             "semantic head (OCR) has no classes to distinguish, false detections in void are not "
             f"counted, and images without things are left out ({left_out} here). If the void "
-            "pixels are background, make them stuff: ocr-panoptic import ... --rest background."
+            "pixels are background, make them a stuff class; ocr-panoptic import does so with "
+            "--rest background."
         )
 
 
@@ -127,7 +128,7 @@ def check_image(source: PanopticSource, things: frozenset[int], image: PanopticI
     if ids.shape != size:
         faults.append(
             f"{png}: the PNG of image {image.id!r} has {ids.shape[1]}x{ids.shape[0]} pixels, but "
-            f"the image has {image.width}x{image.height} (width x height)."
+            f"the JSON says {image.width}x{image.height} (width x height)."
         )
         return Findings(faults, size, classes, photo)
     drawn = SegmentRuns(ids).statistics

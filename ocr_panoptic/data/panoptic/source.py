@@ -189,7 +189,7 @@ def read_split(split: PanopticSplit) -> PanopticJson:
     for folder, what in ((split.images, "images"), (split.segments, "panoptic PNGs")):
         if not folder.is_dir():
             raise MissingFileError(
-                f"{printable(folder)}: folder of {what} not found. Was it moved? Paths in a data "
-                "file are relative to the data file."
+                f"{printable(folder)}: folder of {what} not found. Was it moved? Paths are "
+                "relative to the data file or, for published data, to DETECTRON2_DATASETS."
             )
     return read_panoptic_json(split.annotations)

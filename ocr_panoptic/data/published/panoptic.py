@@ -171,7 +171,8 @@ def _releases() -> dict[str, PanopticRelease]:
             ade20k_categories(),
             ade20k_kind,
             read_ade20k_ids,
-            "Unpack ADEChallengeData2016.zip, then unpack annotations_instance.tar in its folder.",
+            "Unpack ADEChallengeData2016.zip, then unpack annotations_instance.tar in the folder "
+            "ADEChallengeData2016.",
         )
     return releases
 

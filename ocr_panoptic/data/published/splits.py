@@ -72,11 +72,12 @@ def _named_splits() -> dict[str, NamedSplit]:
             "Unpack TrainVal_images.zip and TrainVal_parsing_annotations.zip of LIP.",
         )
         splits[f"lip_{split}_sem"] = NamedSplit(lip, (pair,), num_images)
+    layout = "Arrange the downloads as docs/published_data.md shows, and run"
     for split, num_images in (("train", 4998), ("val", 5105)):
         pair = _plain(
             "VOC2010/JPEGImages",
             f"pascal_context/labels/{split}",
-            "Run datasets/prepare_mat_labels.py pascal_context.",
+            f"{layout} datasets/prepare_mat_labels.py pascal_context.",
             listed_by_labels=True,
         )
         for count in (59, 60):
@@ -86,7 +87,7 @@ def _named_splits() -> dict[str, NamedSplit]:
         pair = _plain(
             "coco_stuff_10k/images",
             f"coco_stuff_10k/labels/{split}",
-            "Run datasets/prepare_mat_labels.py coco_stuff_10k.",
+            f"{layout} datasets/prepare_mat_labels.py coco_stuff_10k.",
             listed_by_labels=True,
         )
         space = tables.coco_stuff(offset=0, unlabelled=0)
@@ -95,7 +96,8 @@ def _named_splits() -> dict[str, NamedSplit]:
         pair = _plain(
             f"coco/{split}2017",
             f"coco/stuffthingmaps/{split}2017",
-            "Unpack stuffthingmaps_trainval2017.zip into coco/stuffthingmaps.",
+            "Unpack train2017.zip and val2017.zip into coco/, and "
+            "stuffthingmaps_trainval2017.zip into coco/stuffthingmaps/.",
         )
         space = tables.coco_stuff(offset=-1, unlabelled=255)
         splits[f"coco_stuff_164k_{split}_sem"] = NamedSplit(space, (pair,), num_images)

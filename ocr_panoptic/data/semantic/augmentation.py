@@ -95,7 +95,7 @@ def _check(inputs: CfgNode) -> None:
     fixed, shift, crop = inputs.FIXED_SIZE, inputs.BRIGHTNESS_SHIFT, inputs.CROP
     limits = "[smallest, largest], both above 0"
     crop_type = '"absolute", with INPUT.CROP.SIZE set to [height, width] in pixels'
-    colourless = f"0, because images with INPUT.CHANNELS {inputs.CHANNELS} have no colours"
+    colourless = f"0, because INPUT.CHANNELS is {inputs.CHANNELS}, and the shift needs RGB"
     for key, is_usable, expected in (
         ("FIXED_SIZE", not fixed or _is_size(fixed), "[height, width], or []"),
         ("INTERPOLATION", inputs.INTERPOLATION in INTERPOLATIONS, " or ".join(INTERPOLATIONS)),

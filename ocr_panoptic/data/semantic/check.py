@@ -43,10 +43,10 @@ def general_faults(source: SemanticSource, pairs: list[tuple[Path, Path]]) -> It
     form = "[R, G, B]" if max(foreign) >= COLOURED else "NUMBER"
     key = "color" if max(foreign) >= COLOURED else "labels"
     yield (
-        f"{source.split.labels}: these labels belong to no class: {shown}. Write each class as "
-        f"{{name: NAME, {key}: {form}}}, and list labels to ignore as ignore: [{form}]. If the "
-        "borders are smoothed, save the files without smoothing. If the files are photos, "
-        "panoptic PNGs or masks in an alpha channel, give label images instead."
+        f"{source.split.labels}: these labels belong to no class: {shown}. In the data file, "
+        f"write each class as {{name: NAME, {key}: {form}}}, and list labels to ignore as ignore: "
+        f"[{form}]. If the borders are smoothed, save the files without smoothing. If the files "
+        "are photos, panoptic PNGs or masks in an alpha channel, give label images instead."
     )
 
 
@@ -67,7 +67,8 @@ def joint_faults(
 ) -> Iterator[str]:
     """Yield a fault if all pixels are ignored, or if a program has sorted the palettes."""
     if not any(image.classes for image in findings):
-        yield f'{source.split.labels}: all pixels are ignored. Correct the key "ignore".'
+        fix = 'Correct the keys "labels" and "ignore" in the data file.'
+        yield f"{source.split.labels}: all pixels are ignored. {fix}"
     entries = _palette(pairs, findings)
     yield from [*_misplaced(source.space, entries)] or palette_faults(entries)
 
@@ -182,7 +183,7 @@ def _two_conventions(
             f"pixel of {name} ({first_few([file.name for file in ours])}). {len(theirs)} have "
             f"{name} but no {VOID_LABEL} ({first_few([file.name for file in theirs])}). If both "
             f"mean {name}, give each class its labels, such as {{name: {name}, labels: [{label}, "
-            f"{VOID_LABEL}]}}. Otherwise, write ignore: {VOID_LABEL}."
+            f"{VOID_LABEL}]}}. Otherwise, write ignore: {VOID_LABEL} in the data file."
         )
 
 
@@ -217,7 +218,7 @@ def warnings(
         if source.space.default_ignore and shares:
             what += (
                 f" Label {next(iter(ignored))} is ignored by default. If it means "
-                f"{first_few(lost)}, give each class its labels, such as "
+                f"{lost[0]}, give each class its labels, such as "
                 f"{{name: {lost[0]}, labels: {next(iter(ignored))}}}."
             )
         is_single = len(lost) == len(classes) - 1

@@ -186,7 +186,7 @@ def _label_map(
                     other = names[label_map[number]]
                     hint = (
                         f" Without the key labels, {text} is the label of class {other}. Give "
-                        "every class its labels ({name: ..., labels: ...}), and leave out a class "
+                        "every class its labels ({name: ..., labels: ...}), and remove classes "
                         "to ignore."
                     )
                 faults.append(f"label {text} is used twice, the second time for {owner!r}.{hint}")

@@ -117,6 +117,6 @@ def _flip_pairs(train: Sequence[Metadata]) -> list[tuple[int, int]]:
             if values[0] != values[1]:
                 raise UserError(
                     f"DATASETS.TRAIN contains {train[0].name} and {other.name}, but their {key} "
-                    f"differ: {values[0]} and {values[1]}. Train on data with the same classes."
+                    f"differ: {values[0]} and {values[1]}. Train on data that agree in both keys."
                 )
     return train[0].get("flip_pairs") or [] if train else []

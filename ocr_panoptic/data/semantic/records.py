@@ -48,7 +48,7 @@ class LabelledFolder:
     image_suffixes: tuple[str, ...] = IMAGE_SUFFIXES
     label_suffixes: tuple[str, ...] = LABEL_SUFFIXES + LOSSY_SUFFIXES
     listed_by_labels: bool = False
-    hint: str = "Was the folder moved?"
+    hint: str = "Is this the right path?"
 
     def unlabelled(self) -> list[Path]:
         """Return the image files of a split without labels, sorted by name."""
@@ -87,7 +87,7 @@ class LabelledFolder:
                 names = first_few([others[key].name for key in sorted(others)][:3])
                 hint = (
                     f"Files there are named, for example, {names}. If labels are named "
-                    "differently from images, give a pattern, such as labels: "
+                    "differently from images, give a pattern in the data file, such as labels: "
                     f'"{folder.name}/{STEM}_mask.png". If an image has several masks, import '
                     "them: ocr-panoptic import --from masks."
                 )
@@ -109,8 +109,9 @@ class LabelledFolder:
                 faults.append(f"{number}. Move files that should not be used out of {place}.")
         if not wanted and self.labels == self.images and labels:
             faults.append(
-                f"{place}: all images are PNGs, so they are read as labels. Give a pattern for "
-                f'the labels, such as labels: "{place.name}/{STEM}_mask.png"'
+                f"{place}: images and labels share this folder, and all are PNGs, so they are read "
+                "as labels. Give a pattern for the labels in the data file, such as labels: "
+                f'"{place.name}/{STEM}_mask.png"'
             )
         elif not wanted:
             faults.append(self._nothing(place, suffixes))

@@ -82,10 +82,10 @@ def test_good_data(raw):
         (update("annotation", file_name="more/second.png"), "PNG file more/second.png"),
         (update("annotation", segments_info={}), "image 21: segments_info must be a"),
         (update("segment", id=0), "a segment has the id 0, which means void"),
-        (update("segment", id="7"), "image 21: a segment needs an integer id"),
+        (update("segment", id="7"), "image 21: a segment needs an integer id in 1..16777215"),
         (update("segment", id=500), "image 21: segment id 500 is used 2 times"),
         (update("segment", category_id=99), "segment 70000: category 99 is not in"),
-        (update("segment", category_id=4.0), "category_id must be an integer, found 4.0"),
+        (update("segment", category_id=4.0), "category_id must be an integer from 0, found 4.0"),
         (update("image", file_name="a\0.jpg"), r"not contain control char.* found 'a\\x00.jpg'"),
         (update("image", id=2**63), f'"images" entry 0: id must be .*found {2**63}'),
         (lambda r: r.content["images"].insert(0, None), '"images" entry 0: id must be .* None'),
@@ -163,7 +163,7 @@ FILES = [
     (lambda r: os.truncate(r.png("first.png"), 50), "first.png: the panoptic PNG is broken or"),
     (
         lambda r: write_panoptic_png(r.png("first.png"), np.zeros((5, 8), int)),
-        "first.png: the PNG of image 21 has 8x5 pixels, but the image has 8x6 (width x height).",
+        "first.png: the PNG of image 21 has 8x5 pixels, but the JSON says 8x6 (width x height).",
     ),
     (
         lambda r: Image.new("RGB", (8, 7)).save(r.image("first.jpg")),

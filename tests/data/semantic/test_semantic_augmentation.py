@@ -178,7 +178,7 @@ def test_brightness_is_an_integer_shift_with_clipping(cfg, image, labels):
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("CHANNELS", 1, "BRIGHTNESS_SHIFT is 10; expected 0, because images with INPUT.CHANNELS 1"),
+        ("CHANNELS", 1, "BRIGHTNESS_SHIFT is 10; expected 0, because INPUT.CHANNELS is 1"),
         ("FIXED_SIZE", [473], r"FIXED_SIZE is \[473\]; expected \[height, width\]"),
         ("RANDOM_SCALE", [2.0, 0.5], r"RANDOM_SCALE is \[2.0, 0.5\]; expected \[smallest"),
         ("RANDOM_ASPECT", [0.0, 1.0], "RANDOM_ASPECT"),
