@@ -157,7 +157,7 @@ class SafeCheckpointer(DetectionCheckpointer):
             raise OSError(
                 f"The checkpoint {path} could not be written ({why}). Last complete checkpoint: "
                 f"{last_checkpoint(self.save_dir) or 'none'}. Free disk space or make the folder "
-                "writable, then continue with --resume."
+                "writable, then continue with --resume auto."
             ) from e
         if keep and NUMBERED.fullmatch(path.name):  # higher numbers belong to another run
             files = sorted(p for p in path.parent.glob("*.pth") if NUMBERED.fullmatch(p.name))

@@ -28,7 +28,7 @@ ABN_EPS = 1e-5
 FUSION = f"{HEAD}context.g.weight"
 COUNTER = "num_batches_tracked"
 # Tensor of HRNet-OCR's files -> why it is not used.
-UNUSED = {"loss.criterion.weight": "class weights of the loss, MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS"}
+UNUSED = {"loss.criterion.weight": "MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS sets the class weights"}
 
 
 @dataclass

@@ -122,7 +122,7 @@ def read_checkpoint(filename: str, *, trust_pickle: bool = False) -> dict[str, A
     """
     data = _read(filename, trust_pickle)
     if not isinstance(data, Mapping):
-        raise _damaged(filename, f"it contains a {type(data).__name__} instead of named tensors")
+        raise _damaged(filename, f"it contains a {type(data).__name__} instead of a state_dict")
     if filename.endswith(".pkl") and not {"model", "__author__"} <= data.keys():
         # ImageNet weights of the Caffe2 era; detection models have "blobs".
         blobs = data.get("blobs", data)
@@ -204,5 +204,6 @@ def _damaged(file: str, reason: str) -> UserError:
         reason = "it was not written by torch.save"
     return UserError(
         f"{file} is not a checkpoint or is incomplete ({os.path.getsize(file)} bytes, "
-        f"{printable(reason.splitlines()[0][:200])}). Download or copy it again."
+        f"{printable(reason.splitlines()[0][:200])}). Download or copy it again, or use another "
+        "file."
     )

@@ -169,7 +169,7 @@ class CommandParser(argparse.ArgumentParser):
             self.add_argument(
                 "--resume",
                 action="store_true",
-                help="continue from the last checkpoint; with --resume auto, or start anew",
+                help="continue from the last checkpoint; --resume auto starts a run if none exists",
             )
             self.add_argument(
                 _AUTO, dest="resume", action="store_const", const="auto", help=argparse.SUPPRESS

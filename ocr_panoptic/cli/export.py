@@ -41,7 +41,8 @@ def argument_parser() -> CommandParser:
         metavar="FILE",
         help="for int8: data files, or a folder of photos (default: the data of the training run)",
     )
-    parser.add_argument("--page", type=path, metavar="FOLDER", help="also write a web page here")
+    page = "folder for a web page that runs the ONNX file in a browser"
+    parser.add_argument("--page", type=path, metavar="FOLDER", help=page)
     parser.add_argument(
         "--onnxruntime-web",
         type=path,

@@ -45,8 +45,9 @@ def argument_parser() -> CommandParser:
             type=path,
             required=split == "train",
             metavar=("SOURCE", "FOLDER"),
-            help=f"annotations to {'train on' if split == 'train' else 'evaluate'}: SOURCE [IMAGES "
-            "[LABELS]] of the formats above; LABELS has label PNGs for pixels without objects",
+            help=f"annotations to {'train on' if split == 'train' else 'evaluate on'}: SOURCE "
+            "[IMAGES [LABELS]] of the formats above; LABELS has label PNGs for pixels without "
+            "objects",
         )
     parser.add_argument(
         "--things",

@@ -27,7 +27,7 @@ def argument_parser() -> CommandParser:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--weights", help="weights of a trained SegFix model")
     source.add_argument(
-        "--offsets", type=path, help="folder of .mat files with offsets, named like the images"
+        "--offsets", type=path, help="folder of .mat files with offsets, each named after its image"
     )
     source.add_argument(
         "--oracle", metavar="DATA_SET", help="data set whose ground truth gives the offsets"

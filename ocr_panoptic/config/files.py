@@ -196,7 +196,10 @@ def values_of_file(file: str) -> dict[str, Any]:
     except (AssertionError, AttributeError, RecursionError, UserError) as e:
         if isinstance(e, UserError) and not isinstance(e.__cause__, RecursionError):
             raise
-        raise UserError(f"{file}: its _BASE_ config cannot be read ({str(e) or type(e)})") from e
+        raise UserError(
+            f"{file}: its _BASE_ config cannot be read ({str(e) or type(e)}). _BASE_ must name "
+            "configs that have the same sections as this one and are not based on it."
+        ) from e
 
 
 def _merge_file(cfg: "CfgNode", file: str) -> bool:

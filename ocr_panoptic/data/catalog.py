@@ -56,7 +56,10 @@ def register(
     """
     if name in DatasetCatalog:
         if name not in _registered and not replaces:
-            raise UserError(f"{origin}: the name {name} is taken by another data set. Rename one.")
+            raise UserError(
+                f'{origin}: the name {name} is taken by another data set. Change "name" in '
+                "the data file, or register the other data set under another name."
+            )
         DatasetCatalog.remove(name)
         MetadataCatalog.remove(name)
     DatasetCatalog.register(name, load)
@@ -148,9 +151,9 @@ def check_files(names: Iterable[str]) -> None:
         lost = [file for file in files if file and "://" not in file and not os.path.exists(file)]
         if lost:
             raise MissingFileError(
-                f"Data set {name}: cannot find {first_few(lost)}. Move the data back, arrange "
-                "them as datasets/README.md describes, or set DETECTRON2_DATASETS to the folder "
-                "that contains your data sets."
+                f"Data set {name}: cannot find {first_few(lost)}. Put the data there, correct "
+                "the paths in the data file, or set DETECTRON2_DATASETS to the folder that "
+                "contains your data sets (see datasets/README.md)."
             )
 
 

@@ -204,8 +204,8 @@ def check_name(name: object, splits: Iterable[object] = ()) -> None:
     """Refuse a name that is not safe in file names, or that a split shares with Detectron2."""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
         raise UserError(
-            f"name {name!r:.100}: use only letters, digits, '_', '-' and '.', and begin with a "
-            "letter or digit. Put a name of digits in quotes."
+            f"the name is {name!r:.100}; expected only letters, digits, '_', '-' and '.', with a "
+            "letter or digit first. Put a name of digits in quotes."
         )
     for split in splits:
         if DETECTRON2S.fullmatch(f"{name}_{split}"):

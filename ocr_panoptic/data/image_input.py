@@ -33,8 +33,9 @@ def check_image_size(record: dict, image: np.ndarray) -> None:
     except utils.SizeMismatchError as error:
         raise UserError(
             f"{record['file_name']}: the image has {image.shape[1]}x{image.shape[0]} pixels, "
-            f"expected {record['width']}x{record['height']} (width x height). Has it "
-            "changed since the data were checked?"
+            f"expected {record['width']}x{record['height']} (width x height). If the image "
+            "has changed, restore it or check the data again; otherwise, correct the size in the "
+            "annotations."
         ) from error
 
 

@@ -187,7 +187,7 @@ def panoptic_layout(
         raise UserError(
             f"Data set {name!r} cannot be used for Panoptic-FPN. With semantic PNGs, "
             "stuff_classes must begin with 'things' (label 0); found "
-            f"{first_few(names['stuff'])}. With panoptic PNGs, set thing_classes, "
+            f"{first_few(names['stuff']) or 'none'}. With panoptic PNGs, set thing_classes, "
             "thing_dataset_id_to_contiguous_id, stuff_classes and "
             "stuff_dataset_id_to_contiguous_id, as Detectron2's register_coco_panoptic "
             f"does.{data_file_advice(name, metadata)}"

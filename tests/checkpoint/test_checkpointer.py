@@ -245,7 +245,7 @@ RECORD, TENSOR = "m.pth: the metadata that ocr-panoptic convert wrote are", torc
     [
         ({"model": {"a": TENSOR}, "conversion": 7}, RECORD),
         ({"model": {"a": TENSOR}, "conversion": {"source": "a", "file": "b"}}, RECORD),
-        ([1, 2], "it contains a list instead of named tensors"),
+        ([1, 2], "it contains a list instead of a state_dict"),
         ({"model": [1, 2]}, "it contains no named tensors"),
         ({}, "it contains no named tensors"),
         ({"epoch": 3, "arch": "resnet50"}, "epoch is a int"),

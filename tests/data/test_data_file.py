@@ -59,12 +59,12 @@ def test_options_of_several_files(tmp_path):
 
 SPLIT = {"images": "a", "annotations": 3, "segment": "b"}
 CHANGES = [
-    ({"name": None}, r"name None: use only letters"),
-    ({"name": "../x"}, r"name '\.\./x': use only letters"),
+    ({"name": None}, r"the name is None; expected only letters"),
+    ({"name": "../x"}, r"the name is '\.\./x'; expected only letters"),
     ({"nam": "city"}, "the file has the unknown key 'nam'. Did you mean name?"),
     ({"semantic": SEMANTIC["semantic"]}, "the key panoptic or semantic, found both"),
     ({"panoptic": None}, r"panoptic must map splits \(train, val\) to their paths, found None"),
-    ({"panoptic": {"a b": PANOPTIC["panoptic"]["val"]}}, "name 'a b': use only letters"),
+    ({"panoptic": {"a b": PANOPTIC["panoptic"]["val"]}}, "the name is 'a b'; expected only"),
     ({"panoptic": {"train": "x"}}, "panoptic: train must have the keys images, annotations"),
     ({"panoptic": {"train": SPLIT}}, "train has the unknown key 'segment'. Did you mean segments?"),
     ({"channels": 2}, "channels is 2, expected one of 1, 3, 4"),

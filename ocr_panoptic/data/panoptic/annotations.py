@@ -62,9 +62,9 @@ def parse_categories(entries: object, source: str) -> list[Category]:
         faults.append(f"found {num_stuff} stuff categories, expected at most {VOID_LABEL - 1}.")
     if not faults and num_stuff == len(usable):
         faults.append(
-            "no category has isthing 1, but Panoptic-FPN needs a thing category (which no image "
-            'has to contain). Datumaro writes 0 for all categories: in "categories", set '
-            "isthing to 1 for classes of objects. If no class has objects, use label PNGs and a "
+            "no category has isthing 1, but Panoptic-FPN needs a thing category, even if no image "
+            'contains it. Datumaro writes 0 for all categories: in "categories", set isthing to 1 '
+            "for classes of objects. If no class has objects, use label PNGs and a "
             "config for semantic segmentation."
         )
     raise_if_any([f"{source}: {fault}" for fault in faults])

@@ -186,7 +186,7 @@ def test_label_pngs_lie_below(tmp_path):
         (["--label-classes", "THINGS"], r'expected "classes:"'),
         (["--val", "VOC"], "train_00000.jpg: the image is in train and val"),
         (["--rest", "ball"], "--rest ball: expected a stuff class"),
-        (["--name", "../x"], r"name '\.\./x': use only letters"),
+        (["--name", "../x"], r"the name is '\.\./x'; expected only letters"),
         (["--train", "a", "b", "c", "d"], "expected SOURCE .IMAGES .LABELS.., found 4 paths"),
         (["--train", "VOC", "IMAGES", "LABELS"], "For label PNGs, give their"),
     ],
