@@ -49,8 +49,9 @@ def check_label_size(size: tuple[int, int], record: dict, path: str | None = Non
     if size != (record["height"], record["width"]):
         path = path or record.get("sem_seg_file_name") or record["pan_seg_file_name"]
         raise UserError(
-            f"{path}: the PNG has {size[1]}x{size[0]} pixels, but the image {record['file_name']} "
-            f"has {record['width']}x{record['height']} (width x height). The sizes must be equal."
+            f"{path}: the labels have {size[1]}x{size[0]} pixels, but the image "
+            f"{record['file_name']} has {record['width']}x{record['height']} (width x height). "
+            "The sizes must be equal."
         )
 
 

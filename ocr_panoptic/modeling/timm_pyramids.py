@@ -109,8 +109,8 @@ def build_timm_simple_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> Timm
         )
     if len(names) != 1 or names[0] not in net.known:
         raise UserError(
-            f"MODEL.FPN.IN_FEATURES is {names}; build_timm_simple_fpn_backbone needs a single "
-            f"feature, such as the last: ['{list(net.known)[-1]}']"
+            f"MODEL.FPN.IN_FEATURES is {names}; build_timm_simple_fpn_backbone needs exactly one "
+            f"of the network's features, such as the last: ['{list(net.known)[-1]}']"
         )
     return TimmSimplePyramid(
         net,

@@ -98,7 +98,8 @@ TASKS["SegFix"] = Task(
     mapper=_offset_mapper,
     complete_classes=_check_segments,
     classes=lambda cfg: (
-        f"regions of any classes, boundaries {cfg.MODEL.SEGFIX.BOUNDARY_DISTANCE} pixels wide"
+        "regions of any classes; a boundary includes the pixels up to "
+        f"{cfg.MODEL.SEGFIX.BOUNDARY_DISTANCE} pixels away on each side"
     ),
     test_augmentation=lambda cfg: T.AugmentationList(
         build_semantic_augmentation(cfg, is_train=False)

@@ -62,7 +62,7 @@ class CocoSource(PanopticSource):
         images = {image.id for image in self.content.images}
         if foreign := sorted(annotations.keys() ^ images):
             some = first_few(list(map(str, foreign)))
-            fault = f"{self.split.annotations} lists different images; only one file has {some}."
+            fault = f"{self.split.annotations} has other images: one file lacks the ids {some}."
             raise DataFaults([f"{self.instances_json}: {fault} Use JSONs of the same split."])
         records = super().__call__()
         class_of = panoptic_metadata(coco_categories())["thing_dataset_id_to_contiguous_id"]

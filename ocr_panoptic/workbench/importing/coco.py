@@ -57,9 +57,9 @@ def read_coco(source: Path, images: Path | None, polygons: str | None = None) ->
     tools = [name for word, name in TOOLS.items() if word in str(content.get("info"))]
     if tools and polygons is None:
         logger.warning(
-            f"{source}: exported by {tools[0]}, whose polygons may pass through pixel centres. "
-            "They are drawn along pixel edges here, which makes small objects smaller. Give "
-            "--polygons centres if they pass through centres, else --polygons edges."
+            f"{source}: exported by {tools[0]}, whose polygons usually pass through the centres of "
+            "border pixels. Taken as pixel edges, as here, they lose up to a pixel in width and "
+            "height. Give --polygons centres, or --polygons edges if they follow edges."
         )
 
     def find(entry: tuple[dict, list]) -> AnnotatedImage:  # an image in the JSON, its annotations

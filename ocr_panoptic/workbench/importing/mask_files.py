@@ -84,7 +84,7 @@ def read_masks(source: Path, images: Path | None = None) -> Annotations:
     raise_if_any(faults)
     if not owned:
         raise UserError(
-            f"{source}: found {len(masks)} masks, but no images for them in {folder}. A mask must "
+            f"{source}: found {len(masks)} mask(s), but not their images in {folder}. A mask must "
             "be in a folder with the name of its image, or its name must begin or end with that "
             "name. If masks and images have the same names, give two folders: --train MASKS IMAGES."
         )

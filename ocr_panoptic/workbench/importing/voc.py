@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from pycocotools import mask as rle
 
+from ocr_panoptic.data.faults import first_few
 from ocr_panoptic.data.published.tables import VOC_CLASSES
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.coco_panoptic import rgb2id
@@ -105,7 +106,9 @@ def _read_image(
     runs = SegmentRuns(classes << 24 | objects)
     pairs = [(value >> 24, value & 0xFFFFFF) for value in runs.ids.tolist()]
     if unknown := sorted({value for value, _ in pairs} - meaning.keys()):
-        shown = [[v & 255, v >> 8 & 255, v >> 16] if is_color else v for v in unknown[:5]]
+        shown = first_few(
+            [str([v & 255, v >> 8 & 255, v >> 16] if is_color else v) for v in unknown]
+        )
         fix = "Add a line for each: name:R,G,B::"
         if not classes_file:
             fix = f"List all classes, also background, in {folder / LABEL_MAP}: name:R,G,B::"

@@ -102,8 +102,8 @@ LABELS = "sem_seg_file_name"
 FAULTS = [
     (lambda r: os.remove(r["file_name"]), "a.jpg: image not found"),
     (lambda r: os.truncate(r[LABELS], 99), "a.png: the semantic PNG is broken or truncated"),
-    (lambda r: Image.new("L", (91, 60)).save(r[LABELS]), r"PNG has 91x60 .*a\.jpg has 90x60"),
-    (lambda r: Image.new("L", (60, 90)).save(r[LABELS]), r"a\.png: the PNG has 60x90 pixels"),
+    (lambda r: Image.new("L", (91, 60)).save(r[LABELS]), r"labels have 91x60 .*a\.jpg has 90x60"),
+    (lambda r: Image.new("L", (60, 90)).save(r[LABELS]), r"a\.png: the labels have 60x90 pixels"),
     (
         lambda r: r.update(width=91),
         r"a\.jpg: the image has 90x60 .*, expected 91x60 .* the annotations",
@@ -307,7 +307,7 @@ def test_a_panoptic_png_that_has_changed(cfg, panoptic_record, is_train):
     hidden = {**panoptic_record, "hides_segments": True}  # then others may cover it
     mapped(PanopticDatasetMapper, cfg, is_train, hidden)
     write_panoptic_png(path, np.zeros((60, 91), int))
-    with pytest.raises(ValueError, match="the PNG has 91x60 pixels, but the image .* 90x60"):
+    with pytest.raises(ValueError, match="the labels have 91x60 pixels, but the image .* 90x60"):
         mapped(PanopticDatasetMapper, cfg, is_train, panoptic_record)
 
 

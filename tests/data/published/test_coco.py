@@ -147,7 +147,7 @@ def other_image(content: dict) -> None:
 @pytest.mark.parametrize(
     "change, message",
     [
-        (other_image, "lists different images; only one file has 9, 10"),
+        (other_image, "has other images: one file lacks the ids 9, 10"),
         (lambda c: c["annotations"][1].update(category_id=92), "category 92 of image 25"),
         (lambda c: c["annotations"][0].pop("image_id"), ""),
         (dict.clear, ""),

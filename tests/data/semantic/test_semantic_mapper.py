@@ -100,7 +100,7 @@ LABELS = "sem_seg_file_name"
 FAULTS = [
     (lambda r: Path(r["file_name"]).unlink(), "a.png: image not found"),
     (lambda r: os.truncate(r[LABELS], 99), "labels.png: .* broken or truncated"),
-    (lambda r: Image.new("L", (30, 40)).save(r[LABELS]), r"PNG has 30x40 .*a\.png has 40x30"),
+    (lambda r: Image.new("L", (30, 40)).save(r[LABELS]), r"labels have 30x40 .*a\.png has 40x30"),
     (lambda r: r.update(width=40, height=31), "image has 40x30 .*expected 40x31"),
 ]
 

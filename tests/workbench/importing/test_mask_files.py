@@ -108,7 +108,7 @@ def test_masks_without_an_image(tmp_path):
     for name in ("i/p/1.png", "i/q/1.png", "i/2.png"):
         save(tmp_path / name, np.zeros((12, 16, 3), np.uint8))
     save(tmp_path / "m/x.png", ONE)
-    with pytest.raises(UserError, match="found 1 masks, but no images for them in"):
+    with pytest.raises(UserError, match=r"found 1 mask\(s\), but not their images in"):
         read_masks(tmp_path / "m", tmp_path / "i")
     save(tmp_path / "m/1/car.png", ONE)
     with pytest.raises(DataFaults, match=r"car.png: several images match: p/1.png, q/1.png"):
