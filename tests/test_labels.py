@@ -111,7 +111,7 @@ TURNED = SHAPE.T.reshape(SHAPE.shape)
         ("a.png", np.stack([SHAPE, TURNED], 2), ["a", "b"], "transparency"),
         ("a.png", np.arange(0, 250, 5, np.uint8)[None], NUMBERED, "borders are smoothed"),
         ("a.jpg", SHAPE, ["a", "b"], "is in JPEG format"),
-        ("a.png", SHAPE + 3 * TURNED, NUMBERED, r"3 \(\d+ pixels\), 4 .*Add each"),
+        ("a.png", SHAPE + 3 * TURNED, NUMBERED, r"3 \(\d+ pixels\), 4 .*add each"),
         (
             "a.jpg",
             np.where(SHAPE[..., None], [0, 0, 250], COLOURS[0]).astype(np.uint8),
