@@ -16,11 +16,8 @@ from torch import nn
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import replacing, write_text
 
-from .class_rows import rows_by_name, zoo_classes
-from .imagenet import adapt_input_channels, adapt_names
-from .matching import Demands, Fit, Loaded, check_finite, check_fit, refuse_unconverted
+from .matching import Demands, Fit, Loaded, check_finite, check_fit, weights_for
 from .reading import check_sums, fetch_weights, has_heuristics, read_checkpoint
-from .settings import IDENTITY, RECORD
 
 logger = logging.getLogger(__name__)
 
@@ -99,26 +96,15 @@ class SafeCheckpointer(DetectionCheckpointer):
             content = self._load_file(file)
         if has_heuristics(path):
             content = {**content, "matching_heuristics": True}
-        weights, record = content["model"], None
-        kept, new = list[str](), list[str]()
-        refuse_unconverted(weights, path)
-        if not self.demands.strict:  # only training adapts the input channels
-            weights = adapt_input_channels(weights, self.model)
-        named = weights
-        if not content.get("matching_heuristics"):  # else Detectron2 matches the names
-            named, record = adapt_names(weights, self.model, path)
-        is_renamed = named is not weights
-        theirs = (content.get(IDENTITY) or {}).get("classes") or zoo_classes(path)
-        if self.demands.classes and theirs:
-            own = self.model.state_dict()
-            named, kept, new = rows_by_name(named, own, theirs, self.demands.classes)
-        rest = {**content, "model": copy.copy(named)}  # Detectron2 changes its arguments
+        matched = weights_for(self.model, content, path, self.demands)
+        # Detectron2's functions change their arguments.
+        rest = {**content, "model": copy.copy(matched.weights)}
         fit = Fit(self.model.state_dict(), self._load_model(rest))
         differing = fit.listing(lines=10**6) or " none"
         logger.debug("Tensors that differ between the file and the model:%s", differing)
-        check_fit(fit, path, self.demands, is_renamed=is_renamed)
+        check_fit(fit, path, self.demands, is_renamed=matched.is_renamed)
         check_finite(self.model.state_dict(), path)
-        self.loaded = Loaded(path, fit, record or content.get(RECORD), kept, new)
+        self.loaded = Loaded(path, fit, matched.record, matched.kept, matched.new)
         for key in self.checkpointables if checkpointables is None else checkpointables:
             if key in rest:
                 self.checkpointables[key].load_state_dict(rest.pop(key))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from detectron2.data.datasets.builtin_meta import _get_builtin_metadata
@@ -22,9 +22,17 @@ CLASSIFIERS = {
 }
 
 
+class Rows(NamedTuple):
+    """Weights with rearranged classifier rows, and the names of matched and unmatched classes."""
+
+    weights: Mapping[str, Any]
+    kept: list[str]  # classes whose rows come from the loaded weights; empty if all classes agree
+    new: list[str]  # classes that keep the model's rows; empty if all classes agree
+
+
 def rows_by_name(
     weights: Mapping[str, Any], own: Mapping[str, Tensor], theirs: ClassNames, ours: ClassNames
-) -> tuple[Mapping[str, Any], list[str], list[str]]:
+) -> Rows:
     """
     Rearrange the classifier rows of weights for the model's classes, matched by class name.
 
@@ -35,11 +43,6 @@ def rows_by_name(
         weights: tensors or arrays of the file, keyed by tensor name.
         own: tensors of the model before loading, keyed by tensor name.
         theirs, ours: class names of the weights and of the model.
-
-    Returns:
-        weights: the weights with rearranged rows
-        kept: classes whose rows come from the loaded weights; empty if all classes agree
-        new: classes that keep the model's rows; empty if all classes agree
     """
     places: dict[str, list[int | None]] = {}
     for kind in {"thing_classes", "stuff_classes"} & ours.keys():
@@ -71,7 +74,7 @@ def rows_by_name(
         if name != "things"
     ]
     kept, new = ([name for name, known in named if known is wanted] for wanted in (True, False))
-    return {**weights, **rearranged}, kept, new
+    return Rows({**weights, **rearranged}, kept, new)
 
 
 _FOLDER = "COCO-PanopticSegmentation"

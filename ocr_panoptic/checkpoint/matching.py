@@ -1,4 +1,4 @@
-"""Checks how the weights of a file fit a model."""
+"""Matches the content of a file of weights with a model, and checks how the weights fit."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -6,11 +6,13 @@ from typing import Any, NamedTuple
 
 from fvcore.common.checkpoint import _IncompatibleKeys
 from tabulate import tabulate
-from torch import Tensor
+from torch import Tensor, nn
 
 from ocr_panoptic.errors import UserError
 
-from .class_rows import ClassNames
+from .class_rows import ClassNames, Rows, rows_by_name, zoo_classes
+from .imagenet import adapt_input_channels, adapt_names
+from .settings import IDENTITY, RECORD
 
 # Prefixes of the network inside Detectron2's FPN and simple feature pyramid.
 NETWORKS = ("backbone.bottom_up.", "backbone.net.")
@@ -31,6 +33,16 @@ class Demands:
     # Class names of the model, by which the rows of classifiers are matched if the file has class
     # names too; None to load the rows as they are.
     classes: ClassNames | None = None
+
+
+class Matched(NamedTuple):
+    """The weights of a file under the names of a model's tensors, before they are loaded."""
+
+    weights: Mapping[str, Any]  # tensors or arrays
+    record: Mapping[str, Any] | None  # settings that the weights expect; None if unknown
+    is_renamed: bool  # whether the file had other names for the tensors of the backbone
+    kept: list[str]  # classes whose rows are in ``weights``, if rows were matched by name
+    new: list[str]  # classes that keep the model's rows
 
 
 class Fit:
@@ -99,9 +111,9 @@ class Loaded(NamedTuple):
 
     file: str  # path or address
     fit: Fit
-    record: Mapping[str, Any] | None  # settings that the weights expect; None if unknown
-    kept: list[str]  # classes whose rows come from the file, if rows were matched by name
-    new: list[str]  # classes that keep the model's rows
+    record: Mapping[str, Any] | None
+    kept: list[str]
+    new: list[str]
 
     def summary(self) -> str:
         """Describe how the file fits the model, with a table if the file lacks tensors."""
@@ -116,6 +128,33 @@ class Loaded(NamedTuple):
                 f"new, random rows for {', '.join(self.new)}"
             )
         return f"{text}\n{fit.table()}" if fit.faults else text
+
+
+def weights_for(
+    model: nn.Module, content: Mapping[str, Any], file: str, demands: Demands
+) -> Matched:
+    """
+    Return the weights of a file for a model: input channels, names and classifier rows adapted.
+
+    Neither the model nor ``content`` is changed.
+
+    Args:
+        content: result of :func:`.read_checkpoint`.
+        file: path or address of the file.
+    """
+    weights = content["model"]
+    refuse_unconverted(weights, file)
+    if not demands.strict:  # only training adapts the input channels
+        weights = adapt_input_channels(weights, model)
+    named, record = weights, None
+    if not content.get("matching_heuristics"):  # else Detectron2 matches the names
+        named, record = adapt_names(weights, model, file)
+    rows = Rows(named, [], [])
+    theirs = (content.get(IDENTITY) or {}).get("classes") or zoo_classes(file)
+    if demands.classes and theirs:
+        rows = rows_by_name(named, model.state_dict(), theirs, demands.classes)
+    record = record or content.get(RECORD)
+    return Matched(rows.weights, record, named is not weights, rows.kept, rows.new)
 
 
 def refuse_unconverted(weights: Mapping[str, Any], file: str) -> None:

@@ -18,7 +18,7 @@ from torch import nn
 
 from ocr_panoptic.checkpoint import Demands, SafeCheckpointer
 from ocr_panoptic.checkpoint.class_rows import ZOO_WEIGHTS, rows_by_name, zoo_classes
-from ocr_panoptic.checkpoint.matching import Fit
+from ocr_panoptic.checkpoint.matching import Fit, weights_for
 from ocr_panoptic.checkpoint.start import read_start
 from ocr_panoptic.config.files import load_config
 
@@ -173,21 +173,20 @@ def test_pycls_files_load_as_in_detectron2(tmp_path):
     assert_equal_state(randomised(), load(tmp_path / "m.pyth"))
 
 
-def test_loading_leaves_the_content_unchanged(tmp_path):
-    """Rows and settings are seen in the result."""
+def test_matching_leaves_model_and_content_unchanged():
+    """Each step is seen in the result: channels, names, rows, settings."""
     model = nn.ModuleDict({"sem_seg_head": nn.ModuleDict({"predictor": nn.Conv2d(2, 3, 1)})})
     name = "sem_seg_head.predictor.bias"
     nn.init.zeros_(model["sem_seg_head"]["predictor"].bias)
     record = {"source": "a", "file": "b", "settings": {"MODEL.X": 1}}
     content = {"model": {name: torch.tensor([1.0, 2, 3])}, "identity": {"classes": THEIRS}}
     content["conversion"] = record
-    torch.save(content, tmp_path / "m.pth")
-    checkpointer = SafeCheckpointer(model, demands=Demands(classes=OURS))
-    checkpointer.load(str(tmp_path / "m.pth"), content=content)
-    assert model.state_dict()[name].tolist() == [1, 0, 2]
-    loaded = checkpointer.loaded
-    assert (loaded.kept, loaded.new, loaded.record) == (["sky"], ["grass"], record)
+    matched = weights_for(model, content, "m.pth", Demands(classes=OURS))
+    assert matched.weights[name].tolist() == [1, 0, 2]
+    assert (matched.kept, matched.new) == (["sky"], ["grass"])
+    assert matched.record == record and not matched.is_renamed
     assert content["model"][name].tolist() == [1, 2, 3]
+    assert not model.state_dict()[name].any()
 
 
 DAMAGES = {
