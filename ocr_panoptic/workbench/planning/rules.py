@@ -30,6 +30,7 @@ SMALL = 10  # pixels of an object's side below which a larger image pays
 WANTED = 13  # pixels of the median object's side that an enlarged image gives
 LARGER, ENOUGH = 1.25, 16  # enlargement at test for a median object below this many pixels
 THIN = 16  # pixels of a class's width below which a larger image pays
+LONG = "keeps the size of long images"
 LARGEST = 2048  # longest side of an image that is predicted as a whole
 TILE = 768  # pixels from tile to tile
 FEW = 100  # detections that every model allows
@@ -157,22 +158,15 @@ def optimizer(it: Situation) -> Iterator[Decision]:
 def image_size(it: Situation) -> Iterator[Decision]:
     """Enlarge images whose objects or thin classes need it, and crop them; keep small images."""
     size, longest = it.size, it.base["INPUT.MAX_SIZE_TRAIN"]
-    sizes = it.base["INPUT.MIN_SIZE_TRAIN"]
     wanted, because = resized(it)
     if wanted != size:
-        sizes = [wanted]
-        yield Decision("INPUT.MIN_SIZE_TRAIN", sizes, because)
-    in_test, because = test_size(it)
-    if is_other := in_test != it.base["INPUT.MIN_SIZE_TEST"]:
-        yield Decision("INPUT.MIN_SIZE_TEST", in_test, because)
-    is_long = wanted != size or size * it.data.aspect > longest
-    is_decided = is_long or is_other or "INPUT.MIN_SIZE_TEST" in it.given
-    for key, side, is_asked in (
-        ("INPUT.MAX_SIZE_TRAIN", max(*sizes, wanted), is_long),
-        ("INPUT.MAX_SIZE_TEST", in_test or it.data.short[1], is_decided),
-    ):
-        if is_asked and side * it.data.aspect > it.base[key]:
-            yield Decision(key, math.ceil(side * it.data.aspect), "keeps the size of long images")
+        yield Decision("INPUT.MIN_SIZE_TRAIN", [wanted], because)
+    if keeps_size(it):
+        return
+    sizes = [wanted] if wanted != size else it.base["INPUT.MIN_SIZE_TRAIN"]
+    largest = max(*sizes, wanted)
+    if largest * it.data.aspect > longest:
+        yield Decision("INPUT.MAX_SIZE_TRAIN", math.ceil(largest * it.data.aspect), LONG)
     # The other configs have crops.
     if it.is_panoptic and (wanted > size or wanted * it.data.aspect > longest):
         because = f"a step costs as much as with images of {size}"
@@ -180,6 +174,24 @@ def image_size(it: Situation) -> Iterator[Decision]:
         yield Decision("INPUT.CROP.AFTER_RESIZE", True, because)
         yield Decision("INPUT.CROP.TYPE", "absolute", because)
         yield Decision("INPUT.CROP.SIZE", [size, size], because)
+
+
+def size_at_test(it: Situation) -> Iterator[Decision]:
+    """Predict images as large as in training, or larger if the objects are small."""
+    key = "INPUT.MIN_SIZE_TEST"
+    size, because = test_size(it)
+    if is_other := size != it.base[key]:
+        yield Decision(key, size, because)
+    longest = (size or it.data.short[1]) * it.data.aspect
+    is_decided = is_other or key in it.given or not keeps_size(it)
+    if is_decided and longest > it.base["INPUT.MAX_SIZE_TEST"]:
+        yield Decision("INPUT.MAX_SIZE_TEST", math.ceil(longest), LONG)
+
+
+def keeps_size(it: Situation) -> bool:
+    """Return whether training images have the size that the adapted config gives them."""
+    is_long = it.size * it.data.aspect > it.base["INPUT.MAX_SIZE_TRAIN"]
+    return resized(it)[0] == it.size and not is_long
 
 
 def resized(it: Situation) -> tuple[int, str]:
@@ -270,5 +282,5 @@ def tiles(it: Situation) -> Iterator[Decision]:
 
 RULES: tuple[Rule, ...] = (
     *(channels, precision, memory, start, optimizer),
-    *(image_size, tiles, levels, objects, directions),
+    *(image_size, size_at_test, tiles, levels, objects, directions),
 )

@@ -41,6 +41,12 @@ def decided(rule, data, machine=CPU, given=()) -> dict:
     return {decision.key: decision.value for decision in rule(situation)}
 
 
+def sizes(it: Situation):
+    """Decide the sizes of images in training and at test."""
+    yield from rules.image_size(it)
+    yield from rules.size_at_test(it)
+
+
 @pytest.mark.parametrize("rule", rules.RULES)
 def test_usual_data_keep_the_config(rule):
     assert not decided(rule, FEW, GPU) or rule is rules.precision
@@ -87,25 +93,25 @@ def test_channels():
 def test_small_objects_enlarge_the_images():
     """Objects of 0.02 x 256 = 5 pixels; 13 pixels need a shorter side of 650, rounded up to 672."""
     small = replace(FEW, sides=(0.01, 0.015, 0.02, 0.025, 0.03), short=(500, 900, 1000))
-    found = decided(rules.image_size, small)
+    found = decided(sizes, small)
     assert found["INPUT.MIN_SIZE_TRAIN"] == [672]
     assert found["INPUT.CROP.SIZE"] == [256, 256] and found["INPUT.CROP.AFTER_RESIZE"]
     assert "INPUT.MAX_SIZE_TEST" not in found  # 864 x 1.5 < 1333
-    native = decided(rules.image_size, replace(small, short=(400, 400, 400)))
+    native = decided(sizes, replace(small, short=(400, 400, 400)))
     assert native["INPUT.MIN_SIZE_TRAIN"] == [400]  # more pixels than the image's show no more
-    kept = decided(rules.image_size, small, given=["INPUT.MIN_SIZE_TRAIN", "INPUT.MIN_SIZE_TEST"])
+    kept = decided(sizes, small, given=["INPUT.MIN_SIZE_TRAIN", "INPUT.MIN_SIZE_TEST"])
     assert not kept
 
 
 def test_small_objects_are_found_on_larger_images():
     """Objects of 0.04 x 256 = 10 pixels; 1.25 x 256 = 320, and 1.25 x 672 = 840, rounded to 864."""
     small = replace(FEW, sides=(0.02, 0.03, 0.04, 0.05, 0.06))
-    assert decided(rules.image_size, small) == {"INPUT.MIN_SIZE_TEST": 320}
-    assert not decided(rules.image_size, replace(small, sides=(0.01, 0.03, 0.0626, 0.07, 0.1)))
-    assert not decided(rules.image_size, small, given=["INPUT.MIN_SIZE_TEST"])
+    assert decided(sizes, small) == {"INPUT.MIN_SIZE_TEST": 320}
+    assert not decided(sizes, replace(small, sides=(0.01, 0.03, 0.0626, 0.07, 0.1)))
+    assert not decided(sizes, small, given=["INPUT.MIN_SIZE_TEST"])
     tiny = replace(small, sides=(0.01, 0.015, 0.02, 0.025, 0.03), short=(500, 900, 1000))
-    assert decided(rules.image_size, tiny)["INPUT.MIN_SIZE_TEST"] == 864
-    long = decided(rules.image_size, replace(small, aspect=5.0))
+    assert decided(sizes, tiny)["INPUT.MIN_SIZE_TEST"] == 864
+    long = decided(sizes, replace(small, aspect=5.0))
     assert long["INPUT.MAX_SIZE_TEST"] == 1600  # 320 x 5
     assert decided(rules.tiles, replace(small, aspect=7.0))  # 320 x 7 = 2,240 pixels
 
@@ -113,39 +119,39 @@ def test_small_objects_are_found_on_larger_images():
 def test_small_images_are_not_enlarged_for_large_objects():
     """At their own 160 pixels, the median object has 0.2 x 160 = 32, twice the smallest anchor."""
     small = replace(FEW, short=(100, 160, 200))
-    found = decided(rules.image_size, small)
+    found = decided(sizes, small)
     assert found == {"INPUT.MIN_SIZE_TRAIN": [160], "INPUT.MIN_SIZE_TEST": 160}
-    assert not decided(rules.image_size, replace(small, short=(100, 150, 200)))
-    assert not decided(rules.image_size, small, GPU)
+    assert not decided(sizes, replace(small, short=(100, 150, 200)))
+    assert not decided(sizes, small, GPU)
 
 
 def test_the_users_size_is_that_of_the_evaluation():
     cfg = load_config(base_config(FEW, CPU)[0], {"INPUT.MIN_SIZE_TRAIN": (512,)})
-    (size,) = rules.image_size(Situation(FEW, CPU, values_by_key(cfg), ["INPUT.MIN_SIZE_TRAIN"]))
+    (size,) = sizes(Situation(FEW, CPU, values_by_key(cfg), ["INPUT.MIN_SIZE_TRAIN"]))
     assert size[:2] == ("INPUT.MIN_SIZE_TEST", 512)
 
 
 def test_images_that_keep_their_size_in_training_keep_it_at_test():
     """0 keeps each image's size; the median's size would resize all others."""
-    assert not decided(rules.image_size, SEMANTIC, GPU)
+    assert not decided(sizes, SEMANTIC, GPU)
     for data in (FEW, replace(FEW, sides=(0.01, 0.01, 0.02, 0.02, 0.03))):
         cfg = load_config(base_config(data, CPU)[0], {"INPUT.MIN_SIZE_TRAIN": (0,)})
         situation = Situation(data, CPU, values_by_key(cfg), ["INPUT.MIN_SIZE_TRAIN"])
-        (size,) = rules.image_size(situation)
+        (size,) = sizes(situation)
         assert size == ("INPUT.MIN_SIZE_TEST", 0, "as in training")
     assert decided(rules.tiles, replace(SEMANTIC, aspect=10.0), GPU)  # 400 x 10 = 4,000 pixels
 
 
 def test_long_images_keep_their_size():
-    found = decided(rules.image_size, replace(FEW, aspect=10.0))
+    found = decided(sizes, replace(FEW, aspect=10.0))
     assert found["INPUT.MAX_SIZE_TRAIN"] == found["INPUT.MAX_SIZE_TEST"] == 2560
     assert found["INPUT.CROP.SIZE"] == [256, 256] and "INPUT.MIN_SIZE_TEST" not in found
-    found = decided(rules.image_size, replace(FEW, aspect=2.0), GPU)  # 640 to 800, mostly 736
+    found = decided(sizes, replace(FEW, aspect=2.0), GPU)  # 640 to 800, mostly 736
     assert not {"INPUT.MIN_SIZE_TRAIN", "INPUT.MIN_SIZE_TEST"} & found.keys()
     assert found["INPUT.MAX_SIZE_TRAIN"] == found["INPUT.MAX_SIZE_TEST"] == 1600
     wide = replace(FEW, aspect=16 / 9)  # 736 x 16 / 9 < 1333, so the config's limits stay
-    assert not decided(rules.image_size, wide, GPU)
-    found = decided(rules.image_size, replace(wide, sides=(0.01, 0.015, 0.02, 0.025, 0.03)), GPU)
+    assert not decided(sizes, wide, GPU)
+    found = decided(sizes, replace(wide, sides=(0.01, 0.015, 0.02, 0.025, 0.03)), GPU)
     assert found == {"INPUT.MIN_SIZE_TEST": 928, "INPUT.MAX_SIZE_TEST": 1650}
 
 
@@ -160,12 +166,12 @@ def test_large_images_are_predicted_in_tiles():
 
 def test_thin_classes_enlarge_images_without_an_upper_side():
     thin = replace(SEMANTIC, classes=(CLASS, replace(CLASS, width=0.03)), short=(900, 900, 900))
-    found = decided(rules.image_size, replace(thin, has_top=False))
+    found = decided(sizes, replace(thin, has_top=False))
     assert found["INPUT.MIN_SIZE_TRAIN"] == [512] and "INPUT.CROP.SIZE" not in found
     wide = replace(thin, has_top=False, classes=(CLASS,))
-    assert not decided(rules.image_size, wide)
-    assert not decided(rules.image_size, replace(wide, classes=(CLASS,) * 3 + thin.classes))
-    assert not decided(rules.image_size, thin)
+    assert not decided(sizes, wide)
+    assert not decided(sizes, replace(wide, classes=(CLASS,) * 3 + thin.classes))
+    assert not decided(sizes, thin)
 
 
 def test_objects_ask_for_regions_and_detections():
