@@ -94,15 +94,19 @@ def test_a_class_that_reaches_farther_in_width(semantic):
     assert np.abs(facts["tilt"]).max() < 0.05
 
 
+@pytest.mark.parametrize("number", [1, 10])
 @pytest.mark.parametrize("size", [(48, 64), (64, 48), (30, 90)])
-def test_discs_in_long_images_have_no_orientation(semantic, size):
-    """A long window around discs at random places shows more of them along its longer side."""
+def test_discs_in_long_images_have_no_orientation(semantic, size, number):
+    """A long window around many discs shows more of them along its longer side."""
     rng = np.random.default_rng(0)
     rows, columns = np.mgrid[: size[0], : size[1]]
+    middle = np.subtract(size, 1) / 2
+    around = middle + 5 if number > 1 else 3
+    least, most = middle - around, middle + around
     maps = []
     for _ in range(150):
         truth = np.zeros(size, np.uint8)
-        for row, column in rng.uniform((-5, -5), np.add(size, 5), (10, 2)):
+        for row, column in rng.uniform(least, most, (number, 2)):
             truth[(rows - row) ** 2 + (columns - column) ** 2 < 25] = 1
         maps.append(truth)
     assert not fingerprint([semantic(maps)], workers=1).has_top
@@ -136,9 +140,6 @@ def test_large_images_are_thinned(semantic, monkeypatch):
 
 
 def _source_of(file):
-    from ocr_panoptic.data.data_file import read_data_files
-    from ocr_panoptic.data.sources import read_data_sets
-
     source = read_data_sets(read_data_files([file]))["drawn_train"].source
     return source, [*source.classes()], source.images()[0]
 

@@ -186,12 +186,17 @@ def test_check_allows_what_trains(semantic, tmp_path):
 
 
 def test_costs_are_measured(panoptic, monkeypatch):
+    seen, build = [], measure.build_model
+    monkeypatch.setattr(
+        measure, "build_model", lambda c: seen.append(c.TEST.DETECTIONS_PER_IMAGE) or build(c)
+    )
     monkeypatch.setattr(measure, "STEPS", 1)
     file = panoptic([cells(64, 64, 20, 32)] * 3)
     keys = dict(zip(TINY[::2], TINY[1::2], strict=True))
     cfg = load_config(LITE0, {**keys, **data_options(read_data_files([file]))})
+    cfg.TEST.DETECTIONS_PER_IMAGE = 450
     costs = measure.measured_costs(cfg.clone(), read_data_files([file]))
-    assert costs.step > 0 and costs.evaluation > 0
+    assert costs.step > 0 and costs.evaluation > 0 and seen == [100]
     monkeypatch.setattr(measure, "SLOWER", 10**9)
     costs = measure.measured_costs(cfg.clone(), read_data_files([file]))
     assert costs.evaluation < 10**6  # of two classes, one always has a score above 0.05
@@ -199,3 +204,12 @@ def test_costs_are_measured(panoptic, monkeypatch):
     monkeypatch.setattr(measure, "LATER", 10**9)
     costs = measure.measured_costs(cfg, read_data_files([file]))
     assert costs.evaluation > 10**6 and costs.step > 10**6
+
+
+def test_steps_without_objects_are_not_expected_to_slow_down(semantic, monkeypatch):
+    monkeypatch.setattr(measure, "STEPS", 1)
+    monkeypatch.setattr(measure, "LATER", 10**9)
+    files = read_data_files([semantic([np.eye(64, dtype=np.uint8)] * 2)])
+    keys = {"MODEL.WEIGHTS": "", "DATALOADER.NUM_WORKERS": 0, **data_options(files)}
+    cfg = load_config("Custom-SemanticSegmentation/plain_Lite0", keys)
+    assert measure.measured_costs(cfg, files).step < 10**6

@@ -35,9 +35,9 @@ FEW = Fingerprint(
 SEMANTIC = replace(FEW, kind="semantic", objects=(0, 0, 0), sides=())
 
 
-def decided(rule, data, machine=CPU, given=()) -> dict:
-    cfg = load_config(base_config(data, machine)[0])
-    situation = Situation(data, machine, values_by_key(cfg), given)
+def decided(rule, data, machine=CPU, given=(), **overrides) -> dict:
+    cfg = load_config(base_config(data, machine)[0], overrides)
+    situation = Situation(data, machine, values_by_key(cfg), {*given, *overrides})
     return {decision.key: decision.value for decision in rule(situation)}
 
 
@@ -162,6 +162,16 @@ def test_large_images_are_predicted_in_tiles():
     assert found["TEST.SLIDING_WINDOW.STRIDE"] == [768, 768]
     large = replace(FEW, aspect=10.0, sides=(0.1, 0.2, 0.3, 0.5, 1.0))
     assert decided(rules.tiles, large)["TEST.SLIDING_WINDOW.SIZE"] == [1024, 1024]
+
+
+def test_the_users_values_at_test_are_heeded():
+    """A shorter side of 1,400 is a longer one of 2,100, for images 1.5 times as long as wide."""
+    size = {"INPUT.MIN_SIZE_TEST": 1400}
+    assert decided(sizes, FEW, **size) == {"INPUT.MAX_SIZE_TEST": 2100}
+    assert not decided(rules.tiles, FEW)
+    assert decided(rules.tiles, FEW, **size)["TEST.SLIDING_WINDOW.STRIDE"] == [768, 768]
+    found = decided(rules.objects, FEW, **{"TEST.DETECTIONS_PER_IMAGE": 500})
+    assert found == {"MODEL.RPN.POST_NMS_TOPK_TEST": 1000}
 
 
 def test_thin_classes_enlarge_images_without_an_upper_side():
